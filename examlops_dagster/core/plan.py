@@ -1,0 +1,243 @@
+"""What would be built, what is left out and what cannot be built, each with its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from examlops_dagster.core.declarations import NodeType
+from examlops_dagster.core.graph import Graph, Nodes
+from examlops_dagster.core.partitions import PartitionSpace
+from examlops_dagster.core.seams import Node
+from examlops_dagster.core.status import Reason, ReasonKind, State, Status
+
+
+class Action(Enum):
+    """What a step does; the value is what JSON shows."""
+
+    BUILD = "build"
+    ADOPT = "adopt"
+    """Give a source its first version; nothing is called."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node that the plan builds.
+
+    Attributes
+    ----------
+    reasons
+        Why.
+    forced
+        Built even if nothing is stale any more when its turn comes: somebody named it.
+    """
+
+    node: Node
+    action: Action
+    reasons: tuple[Reason, ...] = ()
+    forced: bool = False
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The reasons in words."""
+        return tuple(map(str, self.reasons)) or (("forced",) if self.forced else ())
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A node of the slice that cannot be built, and what to do about it."""
+
+    node: Node
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in an order in which they can be built, and what is left out.
+
+    Attributes
+    ----------
+    targets
+        What was asked for; empty for "all that is due".
+    skipped
+        Nodes of the slice that are fresh.
+    blocked
+        Nodes of the slice that cannot be built, with those below them.
+    """
+
+    targets: tuple[Node, ...]
+    steps: tuple[Step, ...]
+    skipped: tuple[Node, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to build."""
+        return not self.steps
+
+
+def plan_targets(
+    graph: Graph,
+    nodes: Nodes,
+    verdicts: Mapping[Node, Status],
+    targets: Sequence[Node],
+    *,
+    force: bool = False,
+    deps: bool = True,
+) -> Plan:
+    """Plan what a request for ``targets`` builds: they and their stale ancestors.
+
+    Parameters
+    ----------
+    graph, nodes
+        Declared names and edges, and the partitions that exist.
+    verdicts
+        As `statuses` gives them.
+    force
+        Build the targets even if they are fresh; their ancestors as usual.
+    deps
+        False builds nothing but the targets.
+    """
+    wanted = set(targets)
+    slice_ = nodes.ancestors(targets) if deps else set(wanted)
+    steps: list[Step] = []
+    skipped: list[Node] = []
+    blocked: dict[Node, str] = {}
+    for node in _in_order(graph, nodes, slice_):
+        verdict = verdicts.get(node) or Status(node, State.UNDECLARED)
+        declaration = graph.declarations[node.asset]
+        named = node in wanted
+        forced = named and (force or declaration.node_type in (NodeType.SENSOR, NodeType.TASK))
+        if forced and declaration.function is None:
+            forced = False  # nothing to call: a source is advanced by source-changed
+        if not verdict.reasons and verdict.state is not State.UNDECLARED and not forced:
+            skipped.append(node)
+            continue
+        why = _impossible(graph, verdict) or _blocked_above(nodes, node, blocked)
+        if why is not None:
+            blocked[node] = why
+            continue
+        action = Action.ADOPT if declaration.is_source else Action.BUILD
+        steps.append(Step(node, action, verdict.reasons, forced))
+    return Plan(
+        tuple(targets), tuple(steps), tuple(skipped), tuple(Blocked(*b) for b in blocked.items())
+    )
+
+
+def plan_due(
+    graph: Graph,
+    nodes: Nodes,
+    verdicts: Mapping[Node, Status],
+    only: Collection[str] | None = None,
+) -> Plan:
+    """Plan everything that is stale and may run now, by itself.
+
+    Parameters
+    ----------
+    graph, nodes, verdicts
+        As for `plan_targets`.
+    only
+        Names to which the plan is confined, with their ancestors; None for all.
+    """
+    names = None if only is None else graph.ancestors(only)
+    steps: list[Step] = []
+    skipped: list[Node] = []
+    blocked: dict[Node, str] = {}
+    for name in graph.declarations:
+        if names is not None and name not in names:
+            continue
+        for node in nodes.of(name):
+            verdict = verdicts[node]
+            if verdict.state is State.FRESH:
+                skipped.append(node)
+            elif verdict.state is State.RUNNABLE:
+                why = _impossible(graph, verdict) or _blocked_above(nodes, node, blocked)
+                if why is not None:
+                    blocked[node] = why
+                    continue
+                source = graph.declarations[name].is_source
+                if source and not graph.downstreams[name]:
+                    continue  # adopted the first time it is needed
+                action = Action.ADOPT if source else Action.BUILD
+                steps.append(Step(node, action, verdict.reasons))
+            elif verdict.state is not State.RUNNING:
+                blocked[node] = f"{verdict.shown}: {'; '.join(verdict.why)}"
+    return Plan((), tuple(steps), tuple(skipped), tuple(Blocked(*b) for b in blocked.items()))
+
+
+def slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:
+    """Cut a plan into parts that Dagster can execute as one run each, in order.
+
+    A run holds one partition space at most (Dagster refuses two), and nothing that is built from
+    a dataset or alias of the same plan, since those are known only when their producers ended.
+    """
+    rank: dict[Node, int] = {}
+    parts: dict[tuple[int, PartitionSpace | None], list[Step]] = {}
+    for step in plan.steps:
+        declaration = graph.declarations[step.node.asset]
+        level = 0
+        for edge, keys in nodes.upstreams(step.node):
+            upstream = graph.declarations[edge.name]
+            apart = upstream.partitions != declaration.partitions or upstream.node_type in (
+                NodeType.DATASET,
+                NodeType.ALIAS,
+            )
+            for key in keys:
+                above = rank.get(Node(edge.name, key))
+                if above is not None:
+                    level = max(level, above + apart)
+        rank[step.node] = level
+        parts.setdefault((level, declaration.partitions), []).append(step)
+    ordered = sorted(parts.items(), key=lambda part: part[0][0])
+    return [replace(plan, steps=tuple(steps)) for _, steps in ordered]
+
+
+def needs_recheck(step: Step) -> bool:
+    """Tell whether only a stale upstream put a step into its plan."""
+    return bool(step.reasons) and all(r.kind is ReasonKind.UPSTREAM for r in step.reasons)
+
+
+def _in_order(graph: Graph, nodes: Nodes, members: set[Node]) -> Iterable[Node]:
+    """Give nodes upstreams first; keys in the order of their space."""
+    by_name: dict[str, list[Node]] = {}
+    for node in members:
+        by_name.setdefault(node.asset, []).append(node)
+    for name in graph.declarations:
+        found = by_name.get(name)
+        if not found:
+            continue
+        if len(found) == 1:
+            yield found[0]
+            continue
+        position = {key: n for n, key in enumerate(nodes.keys(name))}
+        yield from sorted(found, key=lambda node: position.get(node.partition, len(position)))
+
+
+def _impossible(graph: Graph, verdict: Status) -> str | None:
+    """Say why nobody can build a node, or None."""
+    name = verdict.node.asset
+    if verdict.state is State.UNDECLARED and name not in graph.undeclared:
+        return f"{verdict.node} is not a partition of {name}"
+    if verdict.state is State.UNDECLARED:
+        return f"{verdict.node} is undeclared → exa assets declare {name}"
+    declaration = graph.declarations[name]
+    if declaration.function is not None or declaration.is_source:
+        return None
+    if declaration.node_type is NodeType.EXTERNAL:
+        return f"{name} is an asset of plain Dagster, never materialized → materialize it there"
+    return (
+        f"{name} is declared without a production function "
+        "→ load the module that has it: exa -m MODULE ... (or -f FILE)"
+    )
+
+
+def _blocked_above(nodes: Nodes, node: Node, blocked: Mapping[Node, str]) -> str | None:
+    if not blocked:
+        return None
+    for edge, keys in nodes.upstreams(node):
+        for key in keys:
+            upstream = Node(edge.name, key)
+            if upstream in blocked:
+                return f"upstream {upstream} is blocked"
+    return None

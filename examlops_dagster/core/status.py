@@ -1,0 +1,428 @@
+"""Is it stale, why, and may it run now: decided from state, never from events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from examlops_dagster.core.declarations import Declaration, NodeType
+from examlops_dagster.core.freshness import Manual, Schedule
+from examlops_dagster.core.graph import Graph, Nodes
+from examlops_dagster.core.partitions import TimeWindowSpace
+from examlops_dagster.core.seams import BuildState, Hold, Node, Read, Record, Snapshot
+from examlops_dagster.core.versions import attempt_fingerprint
+
+MAX_DEATHS = 3
+"""Processes that die in a row over one fingerprint before it is held."""
+
+
+class State(Enum):
+    """What may happen to a node now; the value is what JSON shows."""
+
+    FRESH = "fresh"
+    RUNNABLE = "runnable_stale"
+    WAITING_FOR_SCHEDULE = "stale_waiting_for_schedule"
+    WAITING_FOR_UPSTREAM = "stale_waiting_for_upstream"
+    WAITING_FOR_REQUEST = "stale_waiting_for_request"
+    RUNNING = "running"
+    FAILED = "failed"
+    HISTORICAL = "historical"
+    UNDECLARED = "undeclared"
+
+    @property
+    def shown(self) -> str:
+        """The words for people."""
+        return _SHOWN.get(self, self.value)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a node below may run, in the plan of all that may run now."""
+        return self in (State.FRESH, State.RUNNABLE)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether ``exa assets status --check`` lets it pass."""
+        return self in (State.FRESH, State.RUNNING, State.HISTORICAL)
+
+
+_SHOWN = {
+    State.RUNNABLE: "stale",
+    State.WAITING_FOR_SCHEDULE: "waiting for schedule",
+    State.WAITING_FOR_UPSTREAM: "waiting for upstream",
+    State.WAITING_FOR_REQUEST: "waiting for request",
+}
+
+
+class ReasonKind(Enum):
+    """Why a node is stale; the values are what JSON shows."""
+
+    NEVER = "never_materialized"
+    CODE = "code_changed"
+    NOT_RECORDED = "upstream_not_recorded"
+    CHANGED = "upstream_changed"
+    REMOVED = "upstream_removed"
+    TICK = "tick_passed"
+    UPSTREAM = "upstream_stale"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason for which a node is stale.
+
+    Attributes
+    ----------
+    upstream
+        The upstream that it is about, where there is one.
+    detail
+        Versions or tick, ready to be shown.
+    more
+        How many further partitions of the same upstream it holds for.
+    """
+
+    kind: ReasonKind
+    upstream: Node | None = None
+    detail: str = ""
+    more: int = 0
+
+    def __str__(self) -> str:
+        text = _WORDS[self.kind].format(upstream=self.upstream, detail=self.detail)
+        return f"{text} (+{self.more} more)" if self.more else text
+
+
+_WORDS = {
+    ReasonKind.NEVER: "never materialized",
+    ReasonKind.CODE: "code changed",
+    ReasonKind.NOT_RECORDED: "upstream {upstream} not recorded at build",
+    ReasonKind.CHANGED: "upstream {upstream} changed ({detail})",
+    ReasonKind.REMOVED: "upstream {upstream} removed",
+    ReasonKind.TICK: "tick {detail} passed",
+    ReasonKind.UPSTREAM: "upstream {upstream} is stale",
+}
+
+
+@dataclass(frozen=True)
+class Status:
+    """The verdict on one node.
+
+    Attributes
+    ----------
+    version
+        Integer version; 0 before the first build.
+    reasons
+        Why it is stale; empty when it is not.
+    note
+        What holds it up and the command that helps, or the last line of its error.
+    shown
+        State in the words that people read.
+    """
+
+    node: Node
+    state: State
+    version: int = 0
+    reasons: tuple[Reason, ...] = ()
+    note: str = ""
+    shown: str = ""
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """Reasons and note in words."""
+        words = tuple(map(str, self.reasons))
+        return (*words, self.note) if self.note else words
+
+
+def statuses(
+    graph: Graph, snapshot: Snapshot, code_versions: Mapping[str, str]
+) -> dict[Node, Status]:
+    """Judge every node: those declared, in the order of the graph, then the historical ones.
+
+    Parameters
+    ----------
+    graph
+        Declared names and edges.
+    snapshot
+        Time, records, holds, claims, runs in flight.
+    code_versions
+        Of the loaded production functions, by name; a name that is absent is not judged by
+        its code.
+    """
+    return Judge(graph, snapshot, code_versions).all()
+
+
+class Judge:
+    """Applies the rules over one snapshot; keeps the verdicts given so far."""
+
+    def __init__(self, graph: Graph, snapshot: Snapshot, code_versions: Mapping[str, str]) -> None:
+        self.nodes = Nodes(graph, snapshot)
+        self._graph = graph
+        self.snapshot = snapshot
+        self._code_versions = code_versions
+        self._verdicts: dict[Node, Status] = {}
+
+    def all(self) -> dict[Node, Status]:
+        """Judge every node that is declared or recorded."""
+        for name in self._graph.declarations:
+            for node in self.nodes.of(name):
+                self._verdicts[node] = self._judge(node)
+        for node, record in self.snapshot.records.items():
+            if node not in self._verdicts:
+                self._verdicts[node] = _status(node, State.HISTORICAL, record.version)
+        return self._verdicts
+
+    def own_reasons(self, node: Node) -> list[Reason]:
+        """Say why a node is stale by itself, whatever its upstreams still need (rules 1 to 6)."""
+        declaration = self._graph.declarations[node.asset]
+        record = self.snapshot.records.get(node)
+        reasons: list[Reason] = []
+        if record is None:
+            reasons.append(Reason(ReasonKind.NEVER))
+        else:
+            if self._code_changed(declaration, record):
+                reasons.append(Reason(ReasonKind.CODE))
+            reasons.extend(self._upstream_reasons(node, record))
+        tick = self._passed_tick(node, declaration, record)
+        if tick is not None and record is not None:
+            reasons.append(Reason(ReasonKind.TICK, detail=f"{tick:%Y-%m-%d %H:%M}"))
+        return reasons
+
+    def fingerprint(self, node: Node) -> str:
+        """Give the fingerprint of an attempt at this node now."""
+        declaration = self._graph.declarations[node.asset]
+        inputs: dict[Node, str] = {}
+        for edge, keys in self.nodes.upstreams(node):
+            for key in keys:
+                upstream = Node(edge.name, key)
+                record = self.snapshot.records.get(upstream)
+                inputs[upstream] = record.data_version if record else ""
+        record = self.snapshot.records.get(node)
+        return attempt_fingerprint(
+            declaration,
+            self._code_versions.get(node.asset, ""),
+            inputs,
+            self._passed_tick(node, declaration, record),
+        )
+
+    def is_held(self, node: Node, hold: Hold) -> bool:
+        """Tell whether the attempts at a node are used up for what it would be built from now."""
+        if hold.fingerprint != self.fingerprint(node):
+            return False
+        budget = 1 + self._graph.declarations[node.asset].retries
+        return (
+            hold.state is BuildState.CANCELLED
+            or hold.failures >= budget
+            or hold.deaths >= MAX_DEATHS
+        )
+
+    def _judge(self, node: Node) -> Status:
+        declaration = self._graph.declarations[node.asset]
+        record = self.snapshot.records.get(node)
+        version = record.version if record is not None else 0
+        if node.asset in self._graph.undeclared:
+            note = f"declare it: exa assets declare {node.asset}"
+            return _status(node, State.UNDECLARED, version, note=note)
+        reasons = self.own_reasons(node)
+        reasons.extend(self._stale_upstreams(node))
+        if record is not None and not record.build_id and reasons and record.built_from:
+            note = "inputs not recorded"
+        else:
+            note = ""
+        if node in self.snapshot.claims or node in self.snapshot.queued:
+            return _status(node, State.RUNNING, version, reasons, note)
+        if not reasons:
+            return _status(node, State.FRESH, version)
+        hold = self.snapshot.holds.get(node)
+        if hold is not None and self.is_held(node, hold):
+            shown = "failed" if hold.state is BuildState.DIED else hold.state.value
+            error = "process died" if hold.state is BuildState.DIED else hold.error
+            return _status(node, State.FAILED, version, reasons, error, shown)
+        return self._eligible(node, declaration, record, reasons, note)
+
+    def _eligible(
+        self,
+        node: Node,
+        declaration: Declaration,
+        record: Record | None,
+        reasons: list[Reason],
+        note: str,
+    ) -> Status:
+        version = record.version if record is not None else 0
+        shown = "never built" if record is None else "stale"
+        schedule = declaration.freshness
+        if isinstance(schedule, Schedule) and not self._is_due(node, schedule, record):
+            following = schedule.next_tick(self.snapshot.now, self.snapshot.zone)
+            note = _joined(note, f"next tick {self._local(schedule, following)}")
+            return _status(node, State.WAITING_FOR_SCHEDULE, version, reasons, note)
+        blocker = self._blocker(node)
+        if blocker is not None:
+            note = _joined(note, blocker)
+            return _status(node, State.WAITING_FOR_UPSTREAM, version, reasons, note)
+        if declaration.node_type is NodeType.EXTERNAL:
+            note = "an asset of plain Dagster: materialize it there"
+            return _status(node, State.WAITING_FOR_REQUEST, version, reasons, note)
+        if declaration.freshness is Manual:
+            note = _joined(note, f"Manual: exa assets materialize {node.asset}")
+            return _status(node, State.WAITING_FOR_REQUEST, version, reasons, note)
+        return _status(node, State.RUNNABLE, version, reasons, note, shown)
+
+    def _upstream_reasons(self, node: Node, record: Record) -> list[Reason]:
+        built_from = record.built_from
+        if built_from is None:
+            return []
+        reasons: list[Reason] = []
+        read: set[Node] = set()
+        for name, keys in self._edges_once(node):
+            not_recorded: list[Node] = []
+            changed: list[tuple[Node, Read, Record]] = []
+            for key in keys:
+                upstream = Node(name, key)
+                read.add(upstream)
+                was, current = built_from.get(upstream), self.snapshot.records.get(upstream)
+                if was is None:
+                    if record.build_id:
+                        not_recorded.append(upstream)
+                elif current is not None and current.data_version != was.data_version:
+                    changed.append((upstream, was, current))
+            if not_recorded:
+                reasons.append(
+                    Reason(ReasonKind.NOT_RECORDED, not_recorded[0], more=len(not_recorded) - 1)
+                )
+            if changed:
+                upstream, was, current = changed[0]
+                detail = f"{was.version} → {current.version}"
+                reasons.append(Reason(ReasonKind.CHANGED, upstream, detail, len(changed) - 1))
+        gone: dict[str, list[Node]] = {}
+        for upstream in built_from:
+            if upstream not in read and record.build_id:
+                gone.setdefault(upstream.asset, []).append(upstream)
+        reasons.extend(
+            Reason(ReasonKind.REMOVED, nodes[0], more=len(nodes) - 1) for nodes in gone.values()
+        )
+        return reasons
+
+    def _stale_upstreams(self, node: Node) -> Iterable[Reason]:
+        for name, keys in self._edges_once(node):
+            stale: list[Node] = []
+            for key in keys:
+                upstream = Node(name, key)
+                verdict = self._verdicts.get(upstream)
+                if verdict is None or verdict.reasons or verdict.state is State.UNDECLARED:
+                    stale.append(upstream)
+            if stale:
+                yield Reason(ReasonKind.UPSTREAM, stale[0], more=len(stale) - 1)
+
+    def _edges_once(self, node: Node) -> Iterable[tuple[str, Sequence[str]]]:
+        """Give the upstreams of a node, one that is a dep and an input only once."""
+        found: dict[str, Sequence[str]] = {}
+        for edge, keys in self.nodes.upstreams(node):
+            former = found.setdefault(edge.name, keys)
+            if former is not keys:
+                found[edge.name] = tuple(dict.fromkeys((*former, *keys)))
+        return found.items()
+
+    def _code_changed(self, declaration: Declaration, record: Record) -> bool:
+        loaded = self._code_versions.get(declaration.name)
+        if not record.build_id:
+            return False  # made outside: nobody knows by which code
+        return bool(record.code_version and loaded and record.code_version != loaded)
+
+    def _passed_tick(
+        self, node: Node, declaration: Declaration, record: Record | None
+    ) -> datetime | None:
+        """Give the tick that makes a node stale by itself (rule 6), or None."""
+        schedule = declaration.freshness
+        if not isinstance(schedule, Schedule):
+            return None
+        ticks = (
+            schedule.rebuild == "always"
+            or declaration.node_type in (NodeType.SENSOR, NodeType.TASK)
+            or declaration.is_root
+        )
+        if not ticks or not self._is_due(node, schedule, record):
+            return None
+        if record is not None and _built_after_window(declaration, node, record):
+            return None
+        return schedule.latest_tick(self.snapshot.now, self.snapshot.zone)
+
+    def _is_due(self, node: Node, schedule: Schedule, record: Record | None) -> bool:
+        since = record.built_at if record is not None else self.snapshot.first_seen.get(node)
+        if since is None:
+            return False
+        return schedule.latest_tick(self.snapshot.now, self.snapshot.zone) > since
+
+    def moment(self, node: Node) -> datetime:
+        """Give the tick that a build of a node now answers to, else now; in its schedule's zone."""
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where something is built
+
+        schedule = self._graph.declarations[node.asset].freshness
+        moment, zone = self.snapshot.now, self.snapshot.zone
+        if isinstance(schedule, Schedule):
+            zone = schedule.timezone or zone
+            if self._is_due(node, schedule, self.snapshot.records.get(node)):
+                moment = schedule.latest_tick(moment, zone)
+        return moment.astimezone(ZoneInfo(zone))
+
+    def _local(self, schedule: Schedule, tick: datetime) -> str:
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where a schedule is shown
+
+        zone = schedule.timezone or self.snapshot.zone
+        return f"{tick.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} {zone}"
+
+    def _blocker(self, node: Node) -> str | None:
+        for name, keys in self._edges_once(node):
+            for key in keys:
+                upstream = Node(name, key)
+                verdict = self._verdicts.get(upstream)
+                if verdict is None:
+                    return f"upstream {upstream} does not exist"
+                if self._settled(verdict):
+                    continue
+                remedy = _remedy(verdict, self._graph.declarations[name])
+                return f"upstream {upstream} is {verdict.shown}{remedy}"
+        return None
+
+    def _settled(self, verdict: Status) -> bool:
+        if verdict.state.settled:
+            return True
+        # a source that nobody adopted yet is adopted by whoever first needs it
+        return self._graph.declarations[verdict.node.asset].is_source and (
+            verdict.state is not State.UNDECLARED
+        )
+
+
+def _status(
+    node: Node,
+    state: State,
+    version: int,
+    reasons: Iterable[Reason] = (),
+    note: str = "",
+    shown: str = "",
+) -> Status:
+    return Status(node, state, version, tuple(reasons), note, shown or state.shown)
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
+
+
+def _built_after_window(declaration: Declaration, node: Node, record: Record) -> bool:
+    """Tell whether a partition of a time window ticks no more: its window ended before."""
+    if declaration.partitions is None:
+        return False
+    keys = declaration.partitions.split(node.partition)
+    return any(
+        isinstance(space, TimeWindowSpace) and record.built_at >= space.window(keys[name])[1]
+        for name, space in declaration.partitions.dimensions
+    )
+
+
+def _remedy(verdict: Status, declaration: Declaration) -> str:
+    if declaration.node_type is NodeType.EXTERNAL and verdict.state is not State.UNDECLARED:
+        return f": {verdict.note}"
+    if verdict.state is State.UNDECLARED:
+        return f": exa assets declare {verdict.node.asset}"
+    if verdict.state is State.FAILED:
+        return f": exa assets retry {verdict.node.asset}"
+    if verdict.state in (State.WAITING_FOR_REQUEST, State.WAITING_FOR_UPSTREAM):
+        return f": exa assets materialize {verdict.node.asset}"
+    return ""
