@@ -1,0 +1,1 @@
+"""Declarations made outside code, kept in platform.db."""

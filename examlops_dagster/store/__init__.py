@@ -1,0 +1,1 @@
+"""platform.db: one database for what Dagster does not keep, on SQLite or Postgres."""
