@@ -1,0 +1,1 @@
+"""Orchestrators: each runs one build where it belongs, behind the `AssetOrchestrator` seam."""

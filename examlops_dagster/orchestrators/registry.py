@@ -1,0 +1,81 @@
+"""Which orchestrators there are, and which one a build goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+
+from examlops_dagster.core.seams import ORCHESTRATORS, AssetOrchestrator
+from examlops_dagster.errors import LaunchError, UsageError
+from examlops_dagster.orchestrators.local import LocalOrchestrator
+
+GROUP = "examlops_dagster.orchestrators"
+VARIABLE = "EXAMLOPS_ASSET_ORCHESTRATOR"
+DEFAULT = "local"
+
+
+def known_orchestrators() -> frozenset[str]:
+    """Give the names of our orchestrators and of those that installed packages register."""
+    return ORCHESTRATORS | {point.name for point in entry_points(group=GROUP)}
+
+
+def choose(
+    argument: str | None, declared: str | None, environment: Mapping[str, str]
+) -> tuple[str, str]:
+    """Say which orchestrator a build goes to.
+
+    Parameters
+    ----------
+    argument
+        What the request names.
+    declared
+        What the asset names.
+    environment
+        ``EXAMLOPS_ASSET_ORCHESTRATOR`` sets it for every build that names none.
+
+    Returns
+    -------
+    tuple
+        The name, and why it is not the one that the variable names (empty if it is): an unknown
+        value of the variable leaves the asset built, here, rather than routed to an engine that
+        nobody configured.
+
+    Raises
+    ------
+    UsageError
+        If the request names one that does not exist.
+    """
+    known = known_orchestrators() if argument or environment.get(VARIABLE) else ORCHESTRATORS
+    if argument:
+        name = argument.strip().lower()
+        if name not in known:
+            raise UsageError(
+                f"unknown orchestrator {argument!r}; known: {', '.join(sorted(known))}"
+            )
+        return name, ""
+    if declared:
+        return declared, ""
+    named = environment.get(VARIABLE, "").strip().lower()
+    if named and named not in known:
+        return DEFAULT, (
+            f"local ({VARIABLE}={environment[VARIABLE]!r} is unknown; known: "
+            f"{', '.join(sorted(known))})"
+        )
+    return named or DEFAULT, ""
+
+
+def make(name: str) -> AssetOrchestrator:
+    """Make an orchestrator.
+
+    Raises
+    ------
+    LaunchError
+        If it cannot be loaded.
+    """
+    if name == "local":
+        return LocalOrchestrator()
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            made: AssetOrchestrator = point.load()()
+            return made
+    raise LaunchError(f"orchestrator {name!r} is not installed → install the package that has it")
