@@ -1,0 +1,1 @@
+"""Builds Dagster's objects from declarations, and runs slices as Dagster runs."""

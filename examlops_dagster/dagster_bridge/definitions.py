@@ -1,0 +1,123 @@
+"""From declarations to Dagster Definitions.
+
+Annotations are real here, not strings: Dagster reads that of the op body.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dagster import (
+    Any as DagsterAny,
+)
+from dagster import (
+    AssetExecutionContext,
+    AssetIn,
+    AssetOut,
+    AssetsDefinition,
+    AssetSpec,
+    Definitions,
+    ExecutorDefinition,
+    Nothing,
+    multi_asset,
+)
+
+from examlops_dagster.core.declarations import Declaration, NodeType
+from examlops_dagster.dagster_bridge.body import build
+from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
+from examlops_dagster.dagster_bridge.runtime import Location
+from examlops_dagster.dagster_bridge.translator import Translator, slug
+from examlops_dagster.project import ModuleLike, Project, open_project
+
+OUTPUT = "result"
+
+
+def build_definitions(
+    modules: Sequence[ModuleLike] | ModuleLike = (),
+    *,
+    into: Definitions | None = None,
+    translator: type[Translator] = Translator,
+    executor: ExecutorDefinition | None = None,
+    resources: Mapping[str, Any] | None = None,
+) -> Definitions:
+    """Turn the declarations of modules, and those made from the command line, into Definitions.
+
+    Parameters
+    ----------
+    modules
+        Modules or their names; the configured ones by default.
+    into
+        Your own Definitions; the result is the two merged, and a key that yours has is left out
+        of ours.
+    translator
+        How declarations look in Dagster.
+    executor
+        None brings none.
+    resources
+        More resources; ``examlops_io`` replaces our I/O manager.
+
+    Raises
+    ------
+    DefinitionError
+        With every problem of every declaration.
+    """
+    if isinstance(modules, str) or not isinstance(modules, Sequence):
+        modules = [modules]
+    project = open_project(modules)
+    location = Location(project.graph, project.code_versions, os.environ)
+    return definitions_of(
+        project, location, into=into, translator=translator, executor=executor, resources=resources
+    )
+
+
+def definitions_of(
+    project: Project,
+    location: Location,
+    *,
+    into: Definitions | None = None,
+    translator: type[Translator] = Translator,
+    executor: ExecutorDefinition | None = None,
+    resources: Mapping[str, Any] | None = None,
+) -> Definitions:
+    """As `build_definitions`, over a project that is already open."""
+    translate = translator(project.graph, project.code_versions)
+    theirs = set() if into is None else set(into.resolve_all_asset_keys())
+    assets: list[AssetsDefinition | AssetSpec] = []
+    for declaration in project.graph.declarations.values():
+        spec = translate.get_asset_spec(declaration)
+        if declaration.function is not None:
+            assets.append(_assets_definition(declaration, spec, translate, location))
+        elif spec.key not in theirs and declaration.node_type is not NodeType.EXTERNAL:
+            assets.append(spec)
+    given = dict(resources or {})
+    if into is None or IO_MANAGER_KEY not in (into.resources or {}):
+        given.setdefault(IO_MANAGER_KEY, ExamlopsIOManager())
+    ours = Definitions(assets=assets, resources=given, executor=executor)
+    return ours if into is None else Definitions.merge(into, ours)
+
+
+def _assets_definition(
+    declaration: Declaration, spec: AssetSpec, translate: Translator, location: Location
+) -> AssetsDefinition:
+    name = declaration.name
+    upstreams = dict.fromkeys(edge.name for edge in declaration.upstreams)
+
+    # Definitions name the function after the asset in tracebacks and in the UI's code view
+    def body(context: AssetExecutionContext) -> Iterator[Any]:
+        yield from build(context, location, name)
+
+    decorate = multi_asset(
+        name=slug(name),
+        outs={
+            OUTPUT: AssetOut.from_spec(spec, dagster_type=DagsterAny, io_manager_key=IO_MANAGER_KEY)
+        },
+        ins={
+            f"up_{slug(upstream)}": AssetIn(
+                key=translate.get_asset_key(upstream), dagster_type=Nothing
+            )
+            for upstream in upstreams
+        },
+        required_resource_keys={IO_MANAGER_KEY},
+        pool=declaration.pool,
+    )
+    return decorate(body)

@@ -1,0 +1,241 @@
+"""A plan as Dagster runs, from the command line: visible in the UI, with state and logs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dagster import AssetKey, DagsterEvent, DagsterEventType, Definitions, in_process_executor
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run_iterator
+from dagster._core.execution.plan.objects import ErrorSource
+from dagster._core.instance import DagsterInstance
+from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
+from dagster._core.storage.tags import PARTITION_NAME_TAG
+from dagster_shared.record import copy
+
+from examlops_dagster.core.graph import Nodes
+from examlops_dagster.core.plan import Action, Plan, slices
+from examlops_dagster.core.seams import BuildState, Node, Progress, Snapshot
+from examlops_dagster.dagster_bridge.body import (
+    IN_PROCESS_TAG,
+    ORCHESTRATOR_TAG,
+    error_file,
+    forced_tag,
+)
+from examlops_dagster.dagster_bridge.definitions import definitions_of
+from examlops_dagster.dagster_bridge.run import Failed, Report
+from examlops_dagster.dagster_bridge.runtime import Location
+from examlops_dagster.errors import UsageError
+from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.ledger.event_log import FORCED_TAG, PROCESS_TAG, SLICE_TAG, process_tag
+from examlops_dagster.project import Project
+
+CANCEL_POLL_SECONDS = 1.0
+ACTOR_TAG = "examlops/actor"
+
+
+def execute(
+    project: Project,
+    plan: Plan,
+    *,
+    orchestrator: str | None = None,
+    in_process: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Build the steps of a plan, as one Dagster run for each slice.
+
+    A failure ends the request after the slice in which it happened: what is above it stays
+    recorded, what is below it is not tried.
+    """
+    report = Report(plan.targets, skipped=list(plan.skipped))
+    tell = progress or _tell_nobody
+    project.ledger.lift(step.node for step in plan.steps)
+    for step in plan.steps:
+        if step.action is Action.ADOPT:
+            project.adopt_source(step.node)
+            report.rebuilt.append(step.node)
+            tell(f"adopted {step.node}")
+    nodes = Nodes(project.graph, Snapshot(utc_now()))
+    location = Location(project.graph, project.code_versions, os.environ)
+    tags = {ACTOR_TAG: project.home.actor, PROCESS_TAG: process_tag()}
+    if orchestrator is not None:
+        tags[ORCHESTRATOR_TAG] = orchestrator.strip().lower()
+    if in_process:
+        tags[IN_PROCESS_TAG] = "true"
+    run = _Runs(project, location, report, tell, tags)
+    try:
+        for part in slices(project.graph, nodes, plan):
+            steps = [step for step in part.steps if step.action is Action.BUILD]
+            for partition in dict.fromkeys(step.node.partition for step in steps):
+                chosen = [step for step in steps if step.node.partition == partition]
+                forced = [step.node.asset for step in chosen if step.forced]
+                run.run([step.node for step in chosen], forced, partition)
+                if not report.ok:
+                    return report
+    finally:
+        location.close()
+        project.event_log.sync()
+    return report
+
+
+@dataclass
+class _Runs:
+    project: Project
+    location: Location
+    report: Report
+    tell: Progress
+    tags: dict[str, str]
+
+    def run(self, nodes: list[Node], forced: list[str], partition: str) -> None:
+        if not nodes:
+            return
+        log = self.project.event_log
+        keys = {log.key(node.asset) for node in nodes}
+        job = self._job(keys)
+        tags = {**self.tags, SLICE_TAG: "true", FORCED_TAG: forced_tag(forced)}
+        if partition:
+            tags[PARTITION_NAME_TAG] = partition
+        run = log.instance.create_run_for_job(
+            job_def=job,
+            asset_selection=keys,
+            tags=tags,
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        )
+        self.report.runs.append(run.run_id)
+        with _terminate_is_obeyed(log.instance, run.run_id):
+            for event in execute_run_iterator(InMemoryJob(job), run, log.instance):
+                self._event(event, run)
+        self._ended(run, nodes)
+
+    def _job(self, keys: set[AssetKey]) -> Any:
+        repository = self._definitions().get_repository_def()
+        job = repository.get_implicit_job_def_for_assets(list(keys))
+        if job is None:
+            names = ", ".join(sorted(key.to_user_string() for key in keys))
+            raise UsageError(f"Dagster cannot run {names} in one job")
+        return job.get_subset(asset_selection=keys)
+
+    def _definitions(self) -> Definitions:
+        """Give the definitions with an executor that runs here.
+
+        The user's own, where a loaded module holds them with our assets in them; they may have
+        resources and plain assets that ours read.
+        """
+        for module in self.project.modules:
+            for thing in vars(module).values():
+                if isinstance(thing, Definitions) and self._holds_ours(thing):
+                    return copy(thing, executor=in_process_executor)
+        return definitions_of(self.project, self.location, executor=in_process_executor)
+
+    def _holds_ours(self, definitions: Definitions) -> bool:
+        declared = self.project.graph.declarations.items()
+        ours = {self.project.event_log.key(n) for n, d in declared if d.function is not None}
+        return ours <= set(definitions.resolve_all_asset_keys())
+
+    def _event(self, event: DagsterEvent, run: DagsterRun) -> None:
+        kind = event.event_type
+        if kind is DagsterEventType.STEP_START:
+            self.tell(f"building {event.step_key}")
+        elif kind is DagsterEventType.STEP_UP_FOR_RETRY:
+            self.tell(f"{event.step_key} failed, and is tried again")
+        elif kind is DagsterEventType.STEP_FAILURE:
+            data = event.step_failure_data
+            if data.error_source is ErrorSource.INTERRUPT:
+                self._cancel(run)
+
+    def _cancel(self, run: DagsterRun) -> None:
+        """Let Dagster end the run as CANCELED, where it would say FAILURE to a Ctrl-C."""
+        self.report.cancelled = True
+        instance = self.project.event_log.instance
+        current = instance.get_run_by_id(run.run_id)
+        if current is not None and current.status is not DagsterRunStatus.CANCELING:
+            instance.report_run_canceling(run, "Interrupted from the command line.")
+
+    def _ended(self, run: DagsterRun, nodes: list[Node]) -> None:
+        """Read in `builds` what became of each node."""
+        instance = self.project.event_log.instance
+        finished = instance.get_run_by_id(run.run_id)
+        if finished is not None and finished.status is DagsterRunStatus.CANCELED:
+            self.report.cancelled = True
+        ended = self.project.ledger.of_run(run.run_id)
+        for node in nodes:
+            build = ended.get(node)
+            if build is None:
+                continue
+            if build.provenance.get("fallback"):
+                self.report.fallbacks[node] = build.provenance["fallback"]
+            if build.state is BuildState.SUCCEEDED:
+                self.report.rebuilt.append(node)
+            elif build.state is BuildState.UNCHANGED:
+                self.report.unchanged.append(node)
+            elif build.state is not BuildState.CANCELLED:
+                path = error_file(instance, run.run_id, node)
+                log = str(path) if path.exists() else ""
+                self.report.failed.append(Failed(node, build.error, log))
+        if finished is not None and finished.status is DagsterRunStatus.FAILURE:
+            self._failed_without_build(run, nodes)
+
+    def _failed_without_build(self, run: DagsterRun, nodes: list[Node]) -> None:
+        """Name the failures that came before an attempt could be written down."""
+        if self.report.failed or self.report.cancelled:
+            return
+        log = self.project.event_log
+        records = log.instance.get_records_for_run(run.run_id).records
+        for record in records:
+            event = record.event_log_entry.dagster_event
+            if event is not None and event.event_type is DagsterEventType.STEP_FAILURE:
+                data = event.step_failure_data
+                text = data.user_failure_data.description if data.user_failure_data else None
+                text = text or (data.error.message if data.error else "failed")
+                key = event.asset_key
+                node = Node(log.name(key)) if key is not None else nodes[0]
+                self.report.failed.append(Failed(node, text.strip().splitlines()[-1]))
+        if not self.report.failed:
+            message = finished_message(log.instance, run.run_id)
+            self.report.failed.append(Failed(nodes[0], message))
+
+
+def finished_message(instance: DagsterInstance, run_id: str) -> str:
+    """Give the last thing that Dagster says about a run that failed without a failed step."""
+    for record in reversed(instance.get_records_for_run(run_id).records):
+        event = record.event_log_entry.dagster_event
+        if event is not None and event.event_type is DagsterEventType.RUN_FAILURE:
+            return event.message or "the run failed"
+    return "the run failed"
+
+
+@contextmanager
+def _terminate_is_obeyed(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+    """Interrupt this process when somebody presses Terminate in the UI.
+
+    Nothing of Dagster can reach a run that executes in a process of the command line, so it has
+    to look for itself.
+    """
+    ended = threading.Event()
+    reference = instance.get_ref()
+
+    def watch() -> None:
+        with DagsterInstance.from_ref(reference) as own:
+            while not ended.wait(CANCEL_POLL_SECONDS):
+                run = own.get_run_by_id(run_id)
+                if run is not None and run.status is DagsterRunStatus.CANCELING:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
+
+    watcher = threading.Thread(target=watch, name="examlops-terminate", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _tell_nobody(text: str) -> None:
+    del text

@@ -1,0 +1,108 @@
+"""What the op bodies of one process share: the ledger, the event log, the orchestrators."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster import DagsterInstance
+
+from examlops_dagster.core.graph import Graph
+from examlops_dagster.core.seams import AssetOrchestrator
+from examlops_dagster.home import Home
+from examlops_dagster.ledger.builds import BuildsLedger
+from examlops_dagster.ledger.event_log import EventLog
+from examlops_dagster.orchestrators.local import LocalOrchestrator
+from examlops_dagster.orchestrators.registry import make
+from examlops_dagster.store.engine import Database
+from examlops_dagster.store.migrations import migrate
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Over one instance; kept for the life of the process, since workers in it stay warm.
+
+    Attributes
+    ----------
+    home
+        The instance's folder, with the environment of the process.
+    database, ledger, event_log
+        platform.db of that home, and what is read and written in it.
+    """
+
+    home: Home
+    database: Database
+    ledger: BuildsLedger
+    event_log: EventLog
+
+
+class Location:
+    """What one code location has loaded: the graph, and the code versions of that moment.
+
+    Parameters
+    ----------
+    graph
+        Declared names and edges.
+    code_versions
+        Of the loaded production functions, by name.
+    environment
+        Of this process.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        code_versions: Mapping[str, str],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.graph = graph
+        self.code_versions = dict(code_versions)
+        self.environment = environment
+        self._lock = threading.Lock()
+        self._runtimes: dict[tuple[str, str], Runtime] = {}
+        self._orchestrators: dict[str, AssetOrchestrator] = {}
+
+    def runtime(self, instance: DagsterInstance) -> Runtime:
+        """Give what the bodies share over an instance."""
+        home = Home(Path(instance.root_directory), exists=True, environment=self.environment)
+        with self._lock:
+            found = self._runtimes.get((str(home.folder), home.database))
+            if found is None:
+                database = Database(home.database)
+                migrate(database)
+                found = Runtime(
+                    home,
+                    database,
+                    BuildsLedger(database),
+                    EventLog(instance, database, self.graph),
+                )
+                self._runtimes[str(home.folder), home.database] = found
+            return found
+
+    def orchestrator(self, name: str, *, in_process: bool = False) -> AssetOrchestrator:
+        """Give an orchestrator by name; made once, so that its workers stay warm.
+
+        ``in_process`` calls functions in this process, whatever their limit, where the
+        orchestrator is local.
+        """
+        if in_process and name == LocalOrchestrator.name:
+            return LocalOrchestrator(in_process=True)
+        with self._lock:
+            found = self._orchestrators.get(name)
+            if found is None:
+                found = self._orchestrators[name] = make(name)
+            return found
+
+    def close(self) -> None:
+        """End the workers and close the databases."""
+        with self._lock:
+            for orchestrator in self._orchestrators.values():
+                if isinstance(orchestrator, LocalOrchestrator):
+                    orchestrator.close()
+            for runtime in self._runtimes.values():
+                runtime.ledger.close()
+                runtime.database.close()
+            self._orchestrators.clear()
+            self._runtimes.clear()

@@ -1,0 +1,125 @@
+"""The one home of a project: where Dagster's instance and platform.db are, and the settings."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from examlops_dagster.core.freshness import is_zone
+from examlops_dagster.errors import UsageError
+
+INSTANCE_FILE = "dagster.yaml"
+ENVIRONMENT_FILE = ".env"
+DATABASE_FILE = "platform.db"
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a project lives.
+
+    Attributes
+    ----------
+    folder
+        Dagster's home (``DAGSTER_HOME``).
+    exists
+        Whether it was made: there is a ``dagster.yaml``, or ``DAGSTER_HOME`` names it.
+    environment
+        The environment in force: the process's own over the file ``.env`` of the home.
+    """
+
+    folder: Path
+    exists: bool
+    environment: Mapping[str, str]
+
+    @property
+    def database(self) -> str:
+        """Path or URL of platform.db (``EXAMLOPS_DB_URL``, ``PLATFORM_DB``, else in the home)."""
+        url = self.environment.get("EXAMLOPS_DB_URL")
+        if url:
+            return url
+        return self.environment.get("PLATFORM_DB") or str(self.folder / DATABASE_FILE)
+
+    @property
+    def zone(self) -> str:
+        """IANA name of the zone of schedules that name none."""
+        return resolve_zone(self.environment)
+
+    @property
+    def actor(self) -> str:
+        """Who asks: ``EXAMLOPS_ACTOR``, else the user's name."""
+        named = self.environment.get("EXAMLOPS_ACTOR")
+        if named:
+            return named
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            return "unknown"
+
+
+def find_home(working_directory: Path | None = None) -> Home:
+    """Find the home: ``DAGSTER_HOME``, else the nearest folder upward with a ``dagster.yaml``.
+
+    Where there is neither, the working directory is the home that ``exa init`` would make. The
+    file ``.env`` there is read as Dagster's own commands read it, and may name another home; what
+    it states is put into the environment, since the builds and Dagster must see it too.
+
+    Raises
+    ------
+    UsageError
+        If ``DAGSTER_HOME`` is not an absolute path of a folder.
+    """
+    here = (working_directory or Path.cwd()).resolve()
+    found = next((d for d in (here, *here.parents) if (d / INSTANCE_FILE).is_file()), None)
+    if not os.environ.get("DAGSTER_HOME"):
+        _read_environment_file((found or here) / ENVIRONMENT_FILE)
+    named = os.environ.get("DAGSTER_HOME")
+    if named:
+        folder = Path(named).expanduser()
+        if not folder.is_absolute():
+            raise UsageError(f"DAGSTER_HOME={named!r} is not an absolute path")
+        return Home(folder, folder.is_dir(), os.environ)
+    return Home(found or here, found is not None, os.environ)
+
+
+def use_home(home: Home) -> None:
+    """Let Dagster, and every process that we start, find the same home."""
+    os.environ["DAGSTER_HOME"] = str(home.folder)
+
+
+def resolve_zone(environment: Mapping[str, str]) -> str:
+    """Give the IANA name of ``EXAMLOPS_TIMEZONE``, else of the local zone, else UTC.
+
+    Raises
+    ------
+    UsageError
+        If ``EXAMLOPS_TIMEZONE`` is not an IANA name.
+    """
+    named = environment.get("EXAMLOPS_TIMEZONE")
+    if named:
+        if not is_zone(named):
+            raise UsageError(
+                f"EXAMLOPS_TIMEZONE={named!r} is not an IANA name such as Europe/Berlin"
+            )
+        return named
+    local = environment.get("TZ", "").lstrip(":")
+    if local and is_zone(local):
+        return local
+    for path in ("/etc/localtime", "/etc/timezone"):
+        try:
+            text = os.path.realpath(path) if path.endswith("localtime") else Path(path).read_text()
+        except OSError:
+            continue
+        name = text.rpartition("zoneinfo/")[2].strip()
+        if name and is_zone(name):
+            return name
+    return "UTC"
+
+
+def _read_environment_file(path: Path) -> None:
+    if path.is_file():
+        from dotenv import load_dotenv  # noqa: PLC0415 - only where there is a file to read
+
+        load_dotenv(path, override=False)

@@ -1,0 +1,407 @@
+"""Dagster's event log: what exists, also when others made it, and what is in flight."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    EventRecordsFilter,
+    RunsFilter,
+)
+from dagster._core.definitions.data_version import extract_data_version_from_entry
+from dagster._core.event_api import EventLogRecord
+from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, DagsterRunStatus
+from dagster._core.storage.tags import PARTITION_NAME_TAG
+
+from examlops_dagster.core.graph import Graph, key_path
+from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Record
+from examlops_dagster.ledger import watermark
+from examlops_dagster.ledger.builds import (
+    BuildsLedger,
+    allot_version,
+    dump_reads,
+    from_epoch,
+    load_reads,
+    process_started,
+    set_head,
+)
+from examlops_dagster.store.engine import Connection, Database
+
+BUILD_TAG = "examlops/build"
+VERSION_TAG = "examlops/version"
+BUILT_FROM = "examlops/built_from"
+SLICE_TAG = "examlops/slice"
+FORCED_TAG = "examlops/forced"
+PROCESS_TAG = "examlops/process"
+"""``host:pid:started`` of the process that executes a run of the command line."""
+
+DATA_VERSION_TAG = "dagster/data_version"
+CODE_VERSION_TAG = "dagster/code_version"
+IN_FLIGHT = [*IN_PROGRESS_RUN_STATUSES, DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED]
+PAGE = 1000
+
+
+class EventLog:
+    """Brings platform.db up to date with Dagster's event log, and writes events to it.
+
+    Parameters
+    ----------
+    instance
+        Dagster's instance; its storage may be any.
+    database
+        platform.db of the same home.
+    graph
+        Gives the declared names of keys, and what a record made outside was built from.
+    """
+
+    def __init__(self, instance: DagsterInstance, database: Database, graph: Graph) -> None:
+        self.instance = instance
+        self._database = database
+        self._graph = graph
+        self._names = {key_path(d): name for name, d in graph.declarations.items()}
+        self._home = Path(instance.root_directory)
+
+    def key(self, name: str) -> AssetKey:
+        """Give the Dagster key of a declared name."""
+        return AssetKey(list(key_path(self._graph.declarations[name])))
+
+    def name(self, key: AssetKey) -> str:
+        """Give the declared name of a key; for a key that nobody declares, its parts."""
+        return self._names.get(tuple(key.path), "/".join(key.path))
+
+    def sync(self) -> None:
+        """Take over every event since the last sync, in their order.
+
+        Builds of ours whose process died after the event was stored are completed; what others
+        reported or built gets a version and the upstream versions that were current at its time.
+        """
+        with self._database.write() as connection:
+            former = watermark.stored(connection)
+            current = watermark.read(self._home) or former
+            if current.wiped_at != former.wiped_at or current.events < former.events:
+                self._drop_wiped(connection)
+            last = former.event_id
+            for record in self._events_after(former.event_id):
+                self._apply(connection, record)
+                last = max(last, record.storage_id)
+            mark = replace(current, event_id=max(current.event_id, last))
+            watermark.store(connection, replace(mark, dead_runs=former.dead_runs))
+
+    def in_flight(self) -> frozenset[Node]:
+        """Give the nodes that open runs are still going to build."""
+        ledger = BuildsLedger(self._database)
+        alive = {claim.run_id for claim in ledger.claims().values()}
+        nodes: set[Node] = set()
+        dead: list[str] = []
+        for record in self.instance.get_run_records(RunsFilter(statuses=IN_FLIGHT)):
+            run = record.dagster_run
+            if self._is_dead(run, alive):
+                dead.append(run.run_id)
+            else:
+                nodes |= self._planned(run)
+        with self._database.write() as connection:
+            mark = replace(watermark.stored(connection), dead_runs=tuple(sorted(dead)))
+            watermark.store(connection, mark)
+        return frozenset(nodes)
+
+    def report(
+        self,
+        ledger: BuildsLedger,
+        node: Node,
+        data_version: str,
+        built_from: Mapping[Node, Read] | None = None,
+        code_version: str = "",
+    ) -> Record:
+        """Record that a node has a content now, by an event without a run.
+
+        The caller holds the claim of the node.
+
+        Parameters
+        ----------
+        ledger
+            Where the attempt is written down.
+        data_version
+            Identifies the content.
+        built_from, code_version
+            What it was built from, where that is known.
+        """
+        read = built_from or {}
+        attempt = Attempt(node, secrets.token_hex(16), "", code_version, read, "report")
+        ledger.begin(attempt)
+        try:
+            version = ledger.allot(attempt, data_version)
+            self.instance.report_runless_asset_event(
+                AssetMaterialization(
+                    self.key(node.asset),
+                    partition=node.partition or None,
+                    metadata={BUILT_FROM: dump_reads(read), "version": version},
+                    tags={
+                        DATA_VERSION_TAG: data_version,
+                        VERSION_TAG: str(version),
+                        BUILD_TAG: attempt.build_id,
+                    },
+                )
+            )
+        except BaseException as error:
+            ledger.fail(attempt, BuildState.FAILED, str(error))
+            raise
+        return ledger.complete(attempt, version, data_version, {})
+
+    def report_outside(self, node: Node, data_version: str) -> None:
+        """Report a result of others, whose inputs nobody recorded; the next sync takes it over."""
+        self.instance.report_runless_asset_event(
+            AssetMaterialization(
+                self.key(node.asset),
+                partition=node.partition or None,
+                tags={DATA_VERSION_TAG: data_version},
+            )
+        )
+
+    def _events_after(self, cursor: int) -> Iterable[EventLogRecord]:
+        found: list[EventLogRecord] = []
+        for kind in (DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION):
+            after = cursor
+            while True:
+                page = self.instance.event_log_storage.get_event_records(
+                    EventRecordsFilter(event_type=kind, after_cursor=after),
+                    limit=PAGE,
+                    ascending=True,
+                )
+                found.extend(page)
+                if len(page) < PAGE:
+                    break
+                after = page[-1].storage_id
+        return sorted(found, key=lambda record: record.storage_id)
+
+    def _apply(self, connection: Connection, record: EventLogRecord) -> None:
+        entry = record.event_log_entry
+        event = entry.asset_materialization or entry.asset_observation
+        if event is None:
+            return
+        node = Node(self.name(event.asset_key), event.partition or "")
+        tags = event.tags or {}
+        build_id = tags.get(BUILD_TAG, "")
+        at = from_epoch(entry.timestamp)
+        if build_id and self._complete_own(connection, build_id, record.storage_id, at):
+            return
+        stated = extract_data_version_from_entry(entry)
+        if entry.asset_materialization is None and stated is None:
+            return  # an observation that names no data version says nothing about content
+        data_version = stated.value if stated is not None else str(record.storage_id)
+        if build_id and VERSION_TAG in tags:
+            self._rebuild_own(connection, node, build_id, data_version, record, at)
+            return
+        self._record_outside(connection, node, data_version, record, at)
+
+    def _complete_own(
+        self, connection: Connection, build_id: str, event_id: int, at: datetime
+    ) -> bool:
+        rows = connection.execute(
+            "SELECT asset, partition, version, data_version, code_version, built_from, run_id, "
+            "state, event_id FROM builds WHERE build_id = :build_id",
+            build_id=build_id,
+        )
+        if not rows:
+            return False
+        [row] = rows
+        if row[8] is not None:
+            return True
+        state = BuildState(row[7])
+        if state is not BuildState.UNCHANGED:
+            state = BuildState.SUCCEEDED
+        connection.execute(
+            "UPDATE builds SET event_id = :event_id, state = :state, "
+            "ended_at = coalesce(ended_at, :at), error = '' WHERE build_id = :build_id",
+            event_id=event_id,
+            state=state.value,
+            at=at.timestamp(),
+            build_id=build_id,
+        )
+        node = Node(row[0], row[1])
+        record = Record(row[2], row[3], row[4], load_reads(row[5]), at, build_id, row[6])
+        set_head(connection, node, record, event_id)
+        return True
+
+    def _rebuild_own(
+        self,
+        connection: Connection,
+        node: Node,
+        build_id: str,
+        data_version: str,
+        record: EventLogRecord,
+        at: datetime,
+    ) -> None:
+        """Write the row of a build of ours that platform.db has lost, from its event."""
+        entry = record.event_log_entry
+        event = entry.asset_materialization
+        tags = (event.tags if event is not None else None) or {}
+        text = event.metadata[BUILT_FROM].value if event and BUILT_FROM in event.metadata else "[]"
+        version = int(tags[VERSION_TAG])
+        code_version = tags.get(CODE_VERSION_TAG, "")
+        connection.execute(
+            "INSERT INTO builds (build_id, asset, partition, state, fingerprint, code_version, "
+            "built_from, orchestrator, run_id, provenance, version, data_version, event_id, error, "
+            "started_at, ended_at) VALUES (:build_id, :asset, :partition, 'succeeded', '', "
+            ":code_version, :built_from, '', :run_id, '{}', :version, :data_version, :event_id, "
+            "'', :at, :at)",
+            build_id=build_id,
+            **node._asdict(),
+            code_version=code_version,
+            built_from=str(text),
+            run_id=entry.run_id,
+            version=version,
+            data_version=data_version,
+            event_id=record.storage_id,
+            at=at.timestamp(),
+        )
+        connection.execute(
+            "INSERT INTO versions (asset, partition, version, data_version, given_at) VALUES "
+            "(:asset, :partition, :version, :data_version, :at) ON CONFLICT DO NOTHING",
+            **node._asdict(),
+            version=version,
+            data_version=data_version,
+            at=at.timestamp(),
+        )
+        head = Record(
+            version, data_version, code_version, load_reads(str(text)), at, build_id, entry.run_id
+        )
+        set_head(connection, node, head, record.storage_id)
+
+    def _record_outside(
+        self,
+        connection: Connection,
+        node: Node,
+        data_version: str,
+        record: EventLogRecord,
+        at: datetime,
+    ) -> None:
+        version = allot_version(connection, node, data_version, at)
+        reads = self._current_reads(connection, node)
+        head = Record(
+            version,
+            data_version,
+            None,
+            reads,
+            at,
+            run_id=record.event_log_entry.run_id or "",
+        )
+        set_head(connection, node, head, record.storage_id)
+        connection.execute(
+            "INSERT INTO builds (build_id, asset, partition, state, fingerprint, code_version, "
+            "built_from, orchestrator, run_id, provenance, version, data_version, event_id, error, "
+            "started_at, ended_at) VALUES (:build_id, :asset, :partition, 'succeeded', '', '', "
+            ":built_from, 'outside', :run_id, '{}', :version, :data_version, :event_id, '', :at, "
+            ":at)",
+            build_id=f"outside-{record.storage_id}",
+            **node._asdict(),
+            built_from=dump_reads(reads),
+            run_id=head.run_id,
+            version=version,
+            data_version=data_version,
+            event_id=record.storage_id,
+            at=at.timestamp(),
+        )
+
+    def _current_reads(self, connection: Connection, node: Node) -> dict[Node, Read]:
+        """Give the versions of the upstreams that are current at this point of the log."""
+        declaration = self._graph.declarations.get(node.asset)
+        if declaration is None:
+            return {}
+        reads: dict[Node, Read] = {}
+        for name in dict.fromkeys(edge.name for edge in declaration.upstreams):
+            rows = connection.execute(
+                "SELECT partition, version, data_version FROM heads WHERE asset = :asset",
+                asset=name,
+            )
+            reads.update({Node(name, row[0]): Read(row[1], row[2]) for row in rows})
+        return reads
+
+    def _drop_wiped(self, connection: Connection) -> None:
+        """Forget what was wiped in Dagster: an asset, or some of its partitions."""
+        heads = connection.execute("SELECT asset, partition, event_id FROM heads")
+        names = {row[0] for row in heads}
+        keys = {
+            name: AssetKey(list(key_path(self._graph.declarations[name])))
+            if name in self._graph.declarations
+            else AssetKey(name.split("/"))
+            for name in names
+        }
+        records = self.instance.get_asset_records(list(keys.values()))
+        existing = {
+            r.asset_entry.asset_key
+            for r in records
+            if r.asset_entry.last_materialization_record is not None
+        }
+        partitions: dict[str, set[str]] = {}
+        gone: list[dict[str, Any]] = []
+        for name, partition, _ in heads:
+            if keys[name] not in existing:
+                gone.append({"asset": name, "partition": partition})
+            elif partition:
+                if name not in partitions:
+                    partitions[name] = set(self.instance.get_materialized_partitions(keys[name]))
+                if partition not in partitions[name]:
+                    gone.append({"asset": name, "partition": partition})
+        connection.execute_many(
+            "DELETE FROM heads WHERE asset = :asset AND partition = :partition", gone
+        )
+
+    def _planned(self, run: DagsterRun) -> set[Node]:
+        """Give the nodes of a run that it has not built yet."""
+        keys: Iterable[AssetKey] = run.asset_selection or ()
+        if not keys:
+            planned = self.instance.get_records_for_run(
+                run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+            ).records
+            keys = {
+                record.event_log_entry.dagster_event.asset_key
+                for record in planned
+                if record.event_log_entry.dagster_event
+                and record.event_log_entry.dagster_event.asset_key
+            }
+        partition = run.tags.get(PARTITION_NAME_TAG, "")
+        with self._database.read() as connection:
+            ended = {
+                Node(row[0], row[1])
+                for row in connection.execute(
+                    "SELECT asset, partition FROM builds WHERE run_id = :run_id "
+                    "AND state <> 'running'",
+                    run_id=run.run_id,
+                )
+            }
+        return {Node(self.name(key), partition) for key in keys} - ended
+
+    def _is_dead(self, run: DagsterRun, alive: set[str]) -> bool:
+        """Tell whether the process that executed a run was killed, so that it stays open."""
+        if run.run_id in alive:
+            return False
+        process = run.tags.get(PROCESS_TAG)
+        if process is not None:
+            host, pid, started = process.rsplit(":", 2)
+            return host == socket.gethostname() and f"{process_started(int(pid)):.2f}" != started
+        if run.status is not DagsterRunStatus.STARTED:
+            return False
+        with self._database.read() as connection:
+            return bool(
+                connection.execute(
+                    "SELECT 1 FROM builds WHERE run_id = :run_id AND state = 'running' LIMIT 1",
+                    run_id=run.run_id,
+                )
+            )
+
+
+def process_tag() -> str:
+    """Describe this process, so that others can tell whether it still lives."""
+    return f"{socket.gethostname()}:{os.getpid()}:{process_started(os.getpid()):.2f}"

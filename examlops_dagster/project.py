@@ -1,0 +1,579 @@
+"""A project: its home, its declarations, its snapshot; and the functions for scripts."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import secrets
+import sys
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from examlops_dagster.catalog.declarations import COMMAND_LINE, Catalog
+from examlops_dagster.core.declarations import (
+    DEFAULT_KIND,
+    Declaration,
+    Upstream,
+    closed_over,
+    declarations_of,
+    merge,
+)
+from examlops_dagster.core.graph import Graph, Nodes, build_graph
+from examlops_dagster.core.inputs import inputs_as_read
+from examlops_dagster.core.plan import Plan, plan_due, plan_targets
+from examlops_dagster.core.seams import ORCHESTRATORS, Node, Read, Record, Snapshot
+from examlops_dagster.core.status import Status, statuses
+from examlops_dagster.errors import (
+    DefinitionError,
+    ExamlopsError,
+    Problem,
+    UnknownAssetError,
+    UsageError,
+)
+from examlops_dagster.fingerprint import Fingerprints
+from examlops_dagster.home import Home, find_home, use_home
+from examlops_dagster.ledger import watermark
+from examlops_dagster.ledger.builds import Build, BuildsLedger, utc_now
+from examlops_dagster.store.engine import Database
+from examlops_dagster.store.migrations import migrate
+
+if TYPE_CHECKING:
+    from examlops_dagster.ledger.event_log import EventLog
+
+MODULES_VARIABLE = "EXAMLOPS_MODULES"
+ModuleLike: TypeAlias = str | ModuleType
+
+
+@dataclass
+class Project:
+    """What is declared, loaded and recorded; one object serves one request.
+
+    Attributes
+    ----------
+    home
+        Where the instance and platform.db are.
+    modules
+        The user's modules, loaded.
+    reading
+        True for a request that writes nothing: a home that does not exist answers as an empty
+        one, and is not made.
+    """
+
+    home: Home
+    modules: Sequence[ModuleType] = ()
+    reading: bool = True
+    _extra: Sequence[Declaration] = field(default=(), repr=False)
+
+    @cached_property
+    def database(self) -> Database:
+        """platform.db, with its tables; in memory where there is none to read."""
+        database = Database(self.home.database)
+        if self.reading and not database.exists:
+            database = Database(":memory:")
+        migrate(database)
+        return database
+
+    @cached_property
+    def ledger(self) -> BuildsLedger:
+        """The attempts, versions, claims and holds."""
+        return BuildsLedger(self.database)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The declarations made outside code."""
+        return Catalog(self.database)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The declared names and edges.
+
+        Raises
+        ------
+        DefinitionError
+            With every problem of every declaration.
+        """
+        in_code = [d for module in self.modules for d in declarations_of(module)]
+        merged, problems = merge(closed_over([*in_code, *self._extra]), self.catalog.all())
+        return build_graph(merged, problems, orchestrators=_orchestrators(merged.values()))
+
+    @cached_property
+    def code_versions(self) -> dict[str, str]:
+        """Code versions of the loaded production functions, by name."""
+        fingerprints = Fingerprints(cache_folder())
+        return {
+            name: fingerprints.code_version(declaration)
+            for name, declaration in self.graph.declarations.items()
+            if declaration.function is not None
+        }
+
+    @cached_property
+    def event_log(self) -> EventLog:
+        """Dagster's event log; the first use imports dagster and opens its instance."""
+        use_home(self.home)
+        from dagster import DagsterInstance  # noqa: PLC0415 - costs a second, most requests skip it
+
+        from examlops_dagster.ledger.event_log import EventLog  # noqa: PLC0415
+
+        return EventLog(DagsterInstance.get(), self.database, self.graph)
+
+    def snapshot(self) -> Snapshot:
+        """Take all that a verdict rests on, now; reads what others wrote, if they did."""
+        queued: frozenset[Node] = frozenset()
+        if self.home.exists and not watermark.nothing_new(self.home.folder, self.database):
+            self.event_log.sync()
+            queued = self.event_log.in_flight()
+        return Snapshot(
+            now=utc_now(),
+            zone=self.home.zone,
+            records=self.ledger.records(),
+            holds=self.ledger.holds(),
+            claims=self.ledger.claims(),
+            queued=queued,
+        )
+
+    def statuses(self, snapshot: Snapshot | None = None) -> dict[Node, Status]:
+        """Judge every declared and every recorded node."""
+        return statuses(self.graph, snapshot or self.snapshot(), self.code_versions)
+
+    def plan(
+        self,
+        names: Sequence[str] = (),
+        *,
+        partition: str | None = None,
+        force: bool = False,
+        deps: bool = True,
+    ) -> Plan:
+        """Plan a request for ``names``, or for all that is due; changes nothing.
+
+        Raises
+        ------
+        UnknownAssetError
+            For a name that nobody declared.
+        UsageError
+            For a partition that does not exist, or of an asset without partitions.
+        """
+        snapshot = self.snapshot()
+        nodes = Nodes(self.graph, snapshot)
+        verdicts = self.statuses(snapshot)
+        if not names:
+            return plan_due(self.graph, nodes, verdicts)
+        targets = [n for name in names for n in self.targets(nodes, name, partition)]
+        return plan_targets(self.graph, nodes, verdicts, targets, force=force, deps=deps)
+
+    def targets(self, nodes: Nodes, name: str, partition: str | None) -> list[Node]:
+        """Give the nodes that a name and a partition stand for."""
+        declaration = self.declared(name)
+        if partition is None:
+            return nodes.of(name)
+        if declaration.partitions is None:
+            raise UsageError(
+                f"{name} has no partitions, so --partition {partition} means nothing "
+                "→ for a partition of the cluster use --resources partition=..."
+            )
+        if partition not in nodes.keys(name):
+            raise UsageError(f"{name} has no partition {partition!r}")
+        return [Node(name, partition)]
+
+    def declared(self, name: str) -> Declaration:
+        """Give a declaration.
+
+        Raises
+        ------
+        UnknownAssetError
+            With the nearest names.
+        UsageError
+            For a name that is only an upstream of a command-line declaration.
+        """
+        declaration = self.graph.declarations.get(name)
+        if declaration is None:
+            raise UnknownAssetError(name, self.graph.declarations)
+        if name in self.graph.undeclared:
+            raise UsageError(
+                f"{name} is named as an upstream but was never declared → exa assets declare {name}"
+            )
+        return declaration
+
+    def declare(
+        self,
+        name: str,
+        *,
+        kind: str = DEFAULT_KIND,
+        deps: Sequence[str] = (),
+        description: str | None = None,
+        partitions: str | None = None,
+    ) -> Declaration:
+        """Declare an asset outside code; checks only the declarations made so.
+
+        Raises
+        ------
+        DefinitionError
+            If it cannot work: a bad name or kind, or a cycle.
+        UsageError
+            If the partitions cannot be read.
+        """
+        others = [d for d in self.catalog.all() if d.name != name]
+        upstreams = tuple(Upstream(dep) for dep in deps)
+        try:
+            new = Declaration(
+                name, kind=kind, upstreams=upstreams, where=COMMAND_LINE, outside=True
+            )
+            merged, problems = merge((), [*others, new])
+            build_graph(merged, problems)
+            return self.catalog.declare(
+                name,
+                now=utc_now(),
+                actor=self.home.actor,
+                kind=kind,
+                deps=deps,
+                description=description,
+                partitions=partitions,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+    def advance(self, name: str, data_version: str | None = None) -> tuple[Record, bool]:
+        """Give a source its next version.
+
+        Parameters
+        ----------
+        name
+            A declared source.
+        data_version
+            Identifies the new content; None for a token of its own.
+
+        Returns
+        -------
+        tuple
+            What exists now, and whether that is new: the same data version again is not.
+        """
+        declaration = self.declared(name)
+        if declaration.function is not None:
+            raise UsageError(
+                f"{name} has a production function → exa assets materialize {name} --force"
+            )
+        if not declaration.is_source and data_version is None:
+            raise UsageError(
+                f"{name} is made from {', '.join(e.name for e in declaration.upstreams)} "
+                f"→ exa assets report {name} --data-version V records a result made elsewhere"
+            )
+        self.event_log.sync()
+        current = self.ledger.records([Node(name)]).get(Node(name))
+        if current is not None and current.data_version == data_version:
+            return current, False
+        record = self._report(Node(name), data_version)
+        self.event_log.sync()
+        return record, True
+
+    def report(
+        self, name: str, data_version: str, partition: str | None = None
+    ) -> tuple[Record, bool]:
+        """Record a content that others made.
+
+        Returns
+        -------
+        tuple
+            What exists now, and whether that is new.
+        """
+        declaration = self.declared(name)
+        if declaration.is_source and partition is None:
+            return self.advance(name, data_version)
+        nodes = Nodes(self.graph, self.snapshot())
+        found = self.targets(nodes, name, partition)
+        if len(found) != 1:
+            raise UsageError(f"{name} has {len(found)} partitions → name one: --partition KEY")
+        [node] = found
+        self.event_log.sync()
+        current = self.ledger.records([node]).get(node)
+        if current is not None and current.data_version == data_version:
+            return current, False
+        self.event_log.report_outside(node, data_version)
+        self.event_log.sync()
+        return self.ledger.records([node])[node], True
+
+    def adopt(self, name: str) -> list[Node]:
+        """Take results that others made for ours, built from what is current today."""
+        self.declared(name)
+        self.event_log.sync()
+        snapshot = self.snapshot()
+        nodes = Nodes(self.graph, snapshot)
+        adopted = []
+        for node in nodes.of(name):
+            record = snapshot.records.get(node)
+            if record is None or record.build_id:
+                continue
+            read = inputs_as_read(nodes, node, snapshot.records)
+            self._report(node, record.data_version, read, self.code_versions.get(name, ""))
+            adopted.append(node)
+        self.event_log.sync()
+        return adopted
+
+    def history(self, name: str, partition: str | None = None, limit: int = 50) -> list[Build]:
+        """Give the builds of an asset, newest first, also of one that is no longer declared."""
+        if self.home.exists and not watermark.nothing_new(self.home.folder, self.database):
+            self.event_log.sync()
+        node = Node(name, partition) if partition is not None else None
+        found = self.ledger.history(node, name, limit)
+        if not found:
+            self.declared(name)
+        return found
+
+    def adopt_source(self, node: Node) -> Record:
+        """Give a source its first version, unless it has one."""
+        current = self.ledger.records([node]).get(node)
+        return current or self._report(node, None)
+
+    def _report(
+        self,
+        node: Node,
+        data_version: str | None,
+        built_from: Mapping[Node, Read] | None = None,
+        code_version: str = "",
+    ) -> Record:
+        token = secrets.token_hex(16)
+        held = self.ledger.claim(node, token)
+        if held is not None:
+            raise UsageError(f"{node} is being changed by process {held.pid} on {held.host}")
+        try:
+            return self.event_log.report(
+                self.ledger, node, data_version or token, built_from, code_version
+            )
+        finally:
+            self.ledger.release(node, token)
+
+    def close(self) -> None:
+        """Close what is open; the object must not be used any more."""
+        self.ledger.close()
+        self.database.close()
+
+
+def open_project(
+    modules: Iterable[ModuleLike] = (),
+    *,
+    file: str | None = None,
+    reading: bool = True,
+    home: Home | None = None,
+) -> Project:
+    """Open the project of the working directory.
+
+    Parameters
+    ----------
+    modules
+        Modules, or their names; with none (and no ``file``) those of ``EXAMLOPS_MODULES``, else of
+        ``[tool.examlops] modules`` in pyproject.toml.
+    file
+        Path of a module, imported by its stem with its folder as import root.
+    reading
+        Whether the request writes nothing.
+    home
+        Where the project lives; found from the working directory by default.
+
+    Raises
+    ------
+    UsageError
+        If a module cannot be found.
+    """
+    home = home or find_home()
+    wanted: list[ModuleLike] = list(modules)
+    if not wanted and file is None:
+        wanted = list(configured_modules(home))
+    loaded = load_modules(wanted, file)
+    return Project(home, loaded, reading)
+
+
+def load_modules(modules: Iterable[ModuleLike], file: str | None = None) -> list[ModuleType]:
+    """Import the user's modules, with the working directory as an import root.
+
+    Raises
+    ------
+    UsageError
+        If one does not exist; an error inside it passes as it is.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    found = [m if isinstance(m, ModuleType) else _import(m) for m in modules]
+    if file is not None:
+        path = Path(file).resolve()
+        if not path.is_file():
+            raise UsageError(f"-f {file}: no such file")
+        if not path.stem.isidentifier():
+            raise UsageError(f"-f {file}: {path.stem!r} is not a module name")
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        module = _import(path.stem)
+        if Path(getattr(module, "__file__", "") or "").resolve() != path:
+            raise UsageError(
+                f"-f {file}: the name {path.stem} belongs to {module.__file__} → rename the file"
+            )
+        found.append(module)
+    return found
+
+
+def configured_modules(home: Home) -> list[str]:
+    """Give the modules that the environment or pyproject.toml names."""
+    named = home.environment.get(MODULES_VARIABLE)
+    if named:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    for folder in dict.fromkeys((Path.cwd(), home.folder)):
+        path = folder / "pyproject.toml"
+        if not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8")
+        if "[tool.examlops]" in text:
+            settings = _toml(text, path).get("tool", {}).get("examlops", {})
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))
+            return list(settings.get("modules", ()))
+    return []
+
+
+def cache_folder() -> Path:
+    """Give the folder for what can be computed anew (``$XDG_CACHE_HOME/examlops``)."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "examlops" / "fingerprints"
+
+
+def declare_asset(
+    name: str,
+    *,
+    kind: str = DEFAULT_KIND,
+    deps: Sequence[str] = (),
+    description: str | None = None,
+    partitions: str | None = None,
+) -> None:
+    """Declare an asset in platform.db, as ``exa assets declare`` does.
+
+    Parameters
+    ----------
+    name
+        Any printable text for a source; see `asset` for one with a function.
+    kind
+        dataset, feature, model, report, or any lower-case word.
+    deps
+        Names of its upstreams.
+    description
+        For people.
+    partitions
+        Text such as ``daily:2024-01-01``.
+
+    Raises
+    ------
+    DefinitionError, UsageError
+        If it cannot work.
+    """
+    project = Project(find_home(), reading=False)
+    project.declare(name, kind=kind, deps=deps, description=description, partitions=partitions)
+    project.close()
+
+
+def asset_status(
+    name: str | None = None, *, modules: Iterable[ModuleLike] = ()
+) -> dict[Node, Status]:
+    """Say of every node, or of those of one asset, whether it is stale and why.
+
+    Parameters
+    ----------
+    name
+        An asset; None for all.
+    modules
+        Where the assets are declared; the configured ones by default.
+    """
+    project = open_project(modules)
+    try:
+        if name is not None:
+            project.declared(name)
+        found = project.statuses()
+        return {node: s for node, s in found.items() if name is None or node.asset == name}
+    finally:
+        project.close()
+
+
+def plan(
+    name: str | None = None,
+    *,
+    modules: Iterable[ModuleLike] = (),
+    partition: str | None = None,
+    force: bool = False,
+    no_deps: bool = False,
+) -> Plan:
+    """Say what a request for ``name``, or for all that is due, would build; changes nothing."""
+    project = open_project(modules)
+    try:
+        names = [name] if name is not None else []
+        return project.plan(names, partition=partition, force=force, deps=not no_deps)
+    finally:
+        project.close()
+
+
+def mark_source_changed(
+    name: str, data_version: str | None = None, *, modules: Iterable[ModuleLike] = ()
+) -> int:
+    """Say that a source changed, and give its new version.
+
+    Parameters
+    ----------
+    name
+        A declared source.
+    data_version
+        Identifies the content; the same again changes nothing. None for "it is new".
+    modules
+        Where the assets are declared; the configured ones by default.
+    """
+    project = open_project(modules, reading=False)
+    try:
+        record, _ = project.advance(name, data_version)
+        return record.version
+    finally:
+        project.close()
+
+
+def _orchestrators(declarations: Iterable[Declaration]) -> frozenset[str]:
+    """Give the known names; installed packages are asked only where somebody names another."""
+    named = {d.orchestrator for d in declarations if d.orchestrator is not None}
+    if named <= ORCHESTRATORS:
+        return ORCHESTRATORS
+    from examlops_dagster.orchestrators.registry import known_orchestrators  # noqa: PLC0415
+
+    return known_orchestrators()
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UsageError(
+                f"no module named {name!r} → -m takes a module importable from here, -f a file"
+            ) from error
+        raise DefinitionError([_import_problem(name, error)]) from error
+    except ExamlopsError:
+        raise
+    except Exception as error:
+        raise DefinitionError([_import_problem(name, error)]) from error
+
+
+def _import_problem(name: str, error: Exception) -> Problem:
+    """Say where in the user's code an import failed."""
+    if isinstance(error, SyntaxError):
+        return Problem(f"{error.filename}:{error.lineno}", f"cannot import {name}: {error.msg}")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith("<frozen") and f.filename != __file__]
+    where = f"{own[-1].filename}:{own[-1].lineno}" if own else name
+    return Problem(where, f"cannot import {name}: {type(error).__name__}: {error}")
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - only where there is a table to read
+    else:
+        import tomli as tomllib  # noqa: PLC0415
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise DefinitionError([Problem(str(path), f"cannot be read: {error}")]) from error
