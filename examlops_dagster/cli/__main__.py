@@ -1,0 +1,5 @@
+"""``python -m examlops_dagster.cli`` is ``exa``."""
+
+from examlops_dagster.cli import main
+
+main()

@@ -1,0 +1,68 @@
+"""The groups of ``exa``, and what holds for all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from examlops_dagster.cli.assets import assets
+from examlops_dagster.cli.common import FileOption, JsonOption, ModuleOption, Options, guarded
+
+app = typer.Typer(
+    name="exa",
+    help="Assets that know when they are stale, built where they belong.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(assets, name="assets")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from examlops_dagster.version import __version__
+
+        typer.echo(f"examlops-dagster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def exa(
+    context: typer.Context,
+    module: ModuleOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Assets that know when they are stale, built where they belong.
+
+    The options may also stand after the command. Without -m or -f the modules are those of
+    EXAMLOPS_MODULES, else of [tool.examlops] in pyproject.toml.
+    """
+    del version
+    context.obj = Options(tuple(module or ()), file, as_json)
+
+
+@app.command("init")
+@guarded
+def init(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Make this folder a home: dagster.yaml, workspace.yaml, .env and .gitignore."""
+    from pathlib import Path
+
+    from examlops_dagster.cli.common import options
+    from examlops_dagster.initialise import initialise
+
+    chosen = options(context, as_json=as_json)
+    here = Path.cwd()
+    written = initialise(here)
+    text = f"Wrote {', '.join(written)} in {here}" if written else f"{here} is a home already"
+    chosen.say(text, home=str(here), written=written)
+
+
+GROUPS = frozenset({"assets", "init"})
+"""What ``exa`` has itself; anything else is looked for in another distribution."""

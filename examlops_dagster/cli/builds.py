@@ -1,0 +1,89 @@
+"""How a request that builds is shown while it runs, and at its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+import typer
+
+from examlops_dagster.cli.common import ExitCode, emit, tell
+from examlops_dagster.core.seams import Node
+from examlops_dagster.dagster_bridge.run import Report
+from examlops_dagster.dagster_bridge.run import as_json as report_as_json
+
+
+class Terminal:
+    """Writes for the person who waits, to stderr as it was before logs were captured."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def progress(self, text: str) -> None:
+        """Say in one line what is going on."""
+        with suppress(OSError):
+            self._stream.write(f"  {text}\n")
+            self._stream.flush()
+
+
+@contextmanager
+def stdout_kept() -> Iterator[Terminal]:
+    """Keep stdout for the result.
+
+    What functions print goes to stderr meanwhile, and Dagster captures both for the run's log by
+    swapping the file descriptors, which is why progress is written to one of its own.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept, own = os.dup(1), os.dup(2)
+    os.dup2(2, 1)
+    stream = os.fdopen(own, "w", encoding="utf-8", errors="replace")
+    try:
+        yield Terminal(stream)
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        stream.close()
+
+
+def print_report(report: Report, names: Sequence[str], *, as_json: bool) -> ExitCode:
+    """Print what a request did, and give its exit code."""
+    if as_json:
+        emit(report_as_json(report))
+    elif report.ok:
+        _print_success(report, names)
+    for node, why in report.fallbacks.items():
+        tell(f"{node} was built {why}")
+    for failed in report.failed:
+        tell(f"Failed {failed.node}: {failed.reason}")
+        if failed.log:
+            tell(f"  log: {failed.log}")
+    if not report.ok and report.rebuilt:
+        tell(f"  rebuilt before: {_names(report.rebuilt)}")
+    if report.cancelled:
+        tell("Interrupted; what was built stays recorded.")
+        return ExitCode.INTERRUPTED
+    return ExitCode.DONE if report.ok else ExitCode.FAILED
+
+
+def _print_success(report: Report, names: Sequence[str]) -> None:
+    target = ", ".join(names)
+    if not report.rebuilt and not report.unchanged:
+        typer.echo(f"{target} already fresh — nothing to rebuild.")
+        return
+    if report.rebuilt:
+        typer.echo(f"Materialized {target}: rebuilt {_names(report.rebuilt)}")
+    else:
+        typer.echo(f"{target} is fresh again — nothing had to be rebuilt.")
+    if report.skipped:
+        typer.echo(f"  skipped (fresh): {_names(report.skipped)}")
+    if report.unchanged:
+        typer.echo(f"  unchanged (not rebuilt): {_names(report.unchanged)}")
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    return ", ".join(map(str, nodes))
