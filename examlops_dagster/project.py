@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import secrets
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +35,6 @@ from examlops_dagster.errors import (
     UnknownAssetError,
     UsageError,
 )
-from examlops_dagster.fingerprint import Fingerprints
 from examlops_dagster.home import Home, find_home, use_home
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import Build, BuildsLedger, utc_now
@@ -68,7 +66,6 @@ class Project:
     home: Home
     modules: Sequence[ModuleType] = ()
     reading: bool = True
-    _extra: Sequence[Declaration] = field(default=(), repr=False)
 
     @cached_property
     def database(self) -> Database:
@@ -90,6 +87,12 @@ class Project:
         return Catalog(self.database)
 
     @cached_property
+    def in_code(self) -> list[Declaration]:
+        """What the modules declare."""
+        found = [d for module in self.modules for d in declarations_of(module)]
+        return list({id(d): d for d in found}.values())
+
+    @cached_property
     def graph(self) -> Graph:
         """The declared names and edges.
 
@@ -98,13 +101,14 @@ class Project:
         DefinitionError
             With every problem of every declaration.
         """
-        in_code = [d for module in self.modules for d in declarations_of(module)]
-        merged, problems = merge(closed_over([*in_code, *self._extra]), self.catalog.all())
+        merged, problems = merge(closed_over(self.in_code), self.catalog.all())
         return build_graph(merged, problems, orchestrators=_orchestrators(merged.values()))
 
     @cached_property
     def code_versions(self) -> dict[str, str]:
         """Code versions of the loaded production functions, by name."""
+        from examlops_dagster.fingerprint import Fingerprints  # noqa: PLC0415 - only with modules
+
         fingerprints = Fingerprints(cache_folder())
         return {
             name: fingerprints.code_version(declaration)
@@ -335,7 +339,7 @@ class Project:
         built_from: Mapping[Node, Read] | None = None,
         code_version: str = "",
     ) -> Record:
-        token = secrets.token_hex(16)
+        token = os.urandom(16).hex()
         held = self.ledger.claim(node, token)
         if held is not None:
             raise UsageError(f"{node} is being changed by process {held.pid} on {held.host}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable
 
 COMMAND = "exa"
 DISTRIBUTION = "examlops-dagster"
@@ -17,7 +17,7 @@ def main() -> None:
     if first is not None and first not in GROUPS:
         other = _other_command()
         if other is not None:
-            other.load()()
+            other()
             return
     app(prog_name=COMMAND)
 
@@ -37,8 +37,11 @@ def _before_options(words: list[str]) -> list[str]:
     return found
 
 
-def _other_command() -> EntryPoint | None:
+def _other_command() -> Callable[[], object] | None:
+    from importlib.metadata import entry_points
+
     for point in entry_points(group="console_scripts", name=COMMAND):
         if point.dist is not None and point.dist.name.lower().replace("_", "-") != DISTRIBUTION:
-            return point
+            other: Callable[[], object] = point.load()
+            return other
     return None

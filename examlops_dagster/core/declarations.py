@@ -527,7 +527,7 @@ def _declare(node_type: NodeType, name: str | None, arguments: dict[str, Any], f
         **given,
     )
     setattr(function, DECLARED, (*getattr(function, DECLARED, ()), declaration))
-    _remember(declaration)
+    remember(declaration)
     return function
 
 
@@ -584,7 +584,7 @@ def _where(function: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def _remember(declaration: Declaration) -> None:
+def remember(declaration: Declaration) -> None:
     """Keep a declaration with the module that is being executed.
 
     So that declarations from a loop or a factory, which no name of the module holds, are found;

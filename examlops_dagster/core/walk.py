@@ -84,6 +84,8 @@ def last_line(error: BaseException) -> str:
     """Give the last line of an error, as ``exa assets status`` shows it."""
     if isinstance(error, AssetBuildError):
         return error.reason
+    if not isinstance(error, Exception):
+        return "interrupted"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.graph import Nodes
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
 from examlops_dagster.core.seams import (
+    AssetOrchestrator,
     Attempt,
     BuildRequest,
     BuildResult,
@@ -213,30 +215,14 @@ class _Body:
         records = judge.snapshot.records
         former = records.get(self.node)
         read = inputs_as_read(judge.nodes, self.node, records)
-        values = values_by_parameter(
-            judge.nodes, self.node, lambda upstream: self._load(upstream, records)
-        )
         argument = self.context.run.tags.get(ORCHESTRATOR_TAG)
         name, fallback = choose(argument, self.declaration.orchestrator, self.location.environment)
         if fallback:
             self.context.log.warning("%s: built %s", self.node, fallback)
-        in_process = IN_PROCESS_TAG in self.context.run.tags
-        orchestrator = self.location.orchestrator(name, in_process=in_process)
         attempt = self._attempt_row(judge, token, read, name)
         ledger.begin(attempt)
         try:
-            result = orchestrator.run(
-                BuildRequest(
-                    self.declaration,
-                    self.node,
-                    self.context.retry_number + 1,
-                    token,
-                    arguments(judge.nodes, self.node, read, values, utc_now()),
-                    read,
-                    self.declaration.timeout_seconds,
-                    self.declaration.resources,
-                )
-            )
+            result = self._orchestrator(name).run(self._request(judge, attempt))
             data_version = result_data_version(result, former, token)
             version = ledger.allot(attempt, data_version)
             provenance = dict(result.provenance)
@@ -257,6 +243,26 @@ class _Body:
             ledger.fail(attempt, state_of(error), last_line(error))
             raise
         ledger.complete(attempt, version, data_version, provenance)
+
+    def _orchestrator(self, name: str) -> AssetOrchestrator:
+        in_process = IN_PROCESS_TAG in self.context.run.tags
+        return self.location.orchestrator(name, in_process=in_process)
+
+    def _request(self, judge: Judge, attempt: Attempt) -> BuildRequest:
+        records, read = judge.snapshot.records, attempt.built_from
+        values = values_by_parameter(
+            judge.nodes, self.node, lambda upstream: self._load(upstream, records)
+        )
+        return BuildRequest(
+            self.declaration,
+            self.node,
+            self.context.retry_number + 1,
+            attempt.build_id,
+            arguments(judge.nodes, self.node, read, values, utc_now()),
+            read,
+            self.declaration.timeout_seconds,
+            self.declaration.resources,
+        )
 
     def _attempt_row(
         self, judge: Judge, token: str, read: Mapping[Node, Read], orchestrator: str
@@ -332,7 +338,15 @@ class _Body:
         partition = upstream.partition or None
         for _ in range(LOAD_TRIES):
             before = self._latest(key)
-            value = self.context.load_asset_value(key, partition_key=partition)
+            try:
+                value = self.context.load_asset_value(key, partition_key=partition)
+            except Exception as error:
+                raise AssetBuildError(
+                    self.node.asset,
+                    f"the value of {upstream} could not be loaded: {last_line(_innermost(error))}",
+                    partition=self.node.partition,
+                    details=traceback.format_exc(),
+                ) from error
             if self._latest(key) == before:
                 return value
         raise AssetBuildError(
@@ -347,6 +361,12 @@ class _Body:
 
 
 _NOTHING: Any = object()
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def error_file(instance: DagsterInstance, run_id: str, node: Node) -> Path:

@@ -13,16 +13,18 @@ from dagster import (
 from dagster import (
     AssetExecutionContext,
     AssetIn,
+    AssetKey,
     AssetOut,
     AssetsDefinition,
     AssetSpec,
     Definitions,
     ExecutorDefinition,
     Nothing,
+    SourceAsset,
     multi_asset,
 )
 
-from examlops_dagster.core.declarations import Declaration, NodeType
+from examlops_dagster.core.declarations import Declaration, NodeType, remember
 from examlops_dagster.dagster_bridge.body import build
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
 from examlops_dagster.dagster_bridge.runtime import Location
@@ -64,6 +66,8 @@ def build_definitions(
     if isinstance(modules, str) or not isinstance(modules, Sequence):
         modules = [modules]
     project = open_project(modules)
+    for declaration in project.in_code:
+        remember(declaration)  # so that `exa -m` finds them by the module that holds the result
     location = Location(project.graph, project.code_versions, os.environ)
     return definitions_of(
         project, location, into=into, translator=translator, executor=executor, resources=resources
@@ -81,7 +85,7 @@ def definitions_of(
 ) -> Definitions:
     """As `build_definitions`, over a project that is already open."""
     translate = translator(project.graph, project.code_versions)
-    theirs = set() if into is None else set(into.resolve_all_asset_keys())
+    theirs = set() if into is None else keys_of(into)
     assets: list[AssetsDefinition | AssetSpec] = []
     for declaration in project.graph.declarations.values():
         spec = translate.get_asset_spec(declaration)
@@ -94,6 +98,20 @@ def definitions_of(
         given.setdefault(IO_MANAGER_KEY, ExamlopsIOManager())
     ours = Definitions(assets=assets, resources=given, executor=executor)
     return ours if into is None else Definitions.merge(into, ours)
+
+
+def keys_of(definitions: Definitions) -> set[AssetKey]:
+    """Give the keys that Definitions define, without resolving them.
+
+    The user's assets may read ours, so that their Definitions cannot be resolved without ours.
+    """
+    keys: set[AssetKey] = set()
+    for thing in definitions.assets or ():
+        if isinstance(thing, AssetsDefinition):
+            keys |= thing.keys
+        elif isinstance(thing, (AssetSpec, SourceAsset)):
+            keys.add(thing.key)
+    return keys
 
 
 def _assets_definition(

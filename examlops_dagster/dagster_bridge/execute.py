@@ -13,7 +13,7 @@ from typing import Any
 from dagster import AssetKey, DagsterEvent, DagsterEventType, Definitions, in_process_executor
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
-from dagster._core.execution.plan.objects import ErrorSource
+from dagster._core.execution.plan.objects import ErrorSource, StepFailureData
 from dagster._core.instance import DagsterInstance
 from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
 from dagster._core.storage.tags import PARTITION_NAME_TAG
@@ -28,7 +28,7 @@ from examlops_dagster.dagster_bridge.body import (
     error_file,
     forced_tag,
 )
-from examlops_dagster.dagster_bridge.definitions import definitions_of
+from examlops_dagster.dagster_bridge.definitions import definitions_of, keys_of
 from examlops_dagster.dagster_bridge.run import Failed, Report
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.errors import UsageError
@@ -136,7 +136,7 @@ class _Runs:
     def _holds_ours(self, definitions: Definitions) -> bool:
         declared = self.project.graph.declarations.items()
         ours = {self.project.event_log.key(n) for n, d in declared if d.function is not None}
-        return ours <= set(definitions.resolve_all_asset_keys())
+        return ours <= keys_of(definitions)
 
     def _event(self, event: DagsterEvent, run: DagsterRun) -> None:
         kind = event.event_type
@@ -191,17 +191,25 @@ class _Runs:
             event = record.event_log_entry.dagster_event
             if event is not None and event.event_type is DagsterEventType.STEP_FAILURE:
                 data = event.step_failure_data
-                text = data.user_failure_data.description if data.user_failure_data else None
-                text = text or (data.error.message if data.error else "failed")
+                text = _last_words(data)
                 key = event.asset_key
                 node = Node(log.name(key)) if key is not None else nodes[0]
-                self.report.failed.append(Failed(node, text.strip().splitlines()[-1]))
+                self.report.failed.append(Failed(node, text))
         if not self.report.failed:
-            message = finished_message(log.instance, run.run_id)
+            message = _finished_message(log.instance, run.run_id)
             self.report.failed.append(Failed(nodes[0], message))
 
 
-def finished_message(instance: DagsterInstance, run_id: str) -> str:
+def _last_words(data: StepFailureData) -> str:
+    if data.user_failure_data is not None and data.user_failure_data.description:
+        return data.user_failure_data.description.strip().splitlines()[-1]
+    error = data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    return error.message.strip().splitlines()[-1] if error is not None else "failed"
+
+
+def _finished_message(instance: DagsterInstance, run_id: str) -> str:
     """Give the last thing that Dagster says about a run that failed without a failed step."""
     for record in reversed(instance.get_records_for_run(run_id).records):
         event = record.event_log_entry.dagster_event

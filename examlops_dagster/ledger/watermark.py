@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from examlops_dagster.store.engine import Connection, Database
 
 OPEN_RUNS = ("QUEUED", "NOT_STARTED", "MANAGED", "STARTING", "STARTED", "CANCELING")
@@ -149,6 +147,8 @@ def _is_default_storage(home: Path) -> bool:
         return True
     if not any(key in text for key in _STORAGE_KEYS):
         return True
+    import yaml  # noqa: PLC0415 - only where the file may say something about storage
+
     try:
         settings: Any = yaml.safe_load(text)
     except yaml.YAMLError:

@@ -177,6 +177,13 @@ def describe(error: BaseException) -> Described:
     return Described(reason[:_REASON_LENGTH], details)
 
 
+def import_root(module_name: str, file: str) -> str:
+    """Give the folder that has to be on ``sys.path`` for a module to be imported by its name."""
+    path = Path(file)
+    levels = module_name.count(".") + (path.stem == "__init__")
+    return str(path.parents[levels])
+
+
 def how_it_ended(code: int) -> str:
     """Put the return code of a process in words, as subprocess gives it."""
     if code >= 0:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from examlops_dagster.errors import LaunchError
-from examlops_dagster.orchestrators.calling import how_it_ended
+from examlops_dagster.orchestrators.calling import how_it_ended, import_root
 from examlops_dagster.orchestrators.ending import end_group, end_tree
-from examlops_dagster.orchestrators.messages import Call, Order, Signal, Surroundings
+from examlops_dagster.orchestrators.messages import Call, FunctionCall, Order, Signal, Surroundings
 from examlops_dagster.orchestrators.output import OutputForwarder
 
 START_SECONDS = 300.0
@@ -110,7 +110,7 @@ class WorkerProcess:
         self.builds += 1
         self._is_building = True
         try:
-            self._link.send(Order(self._surroundings(), call))
+            self._link.send(Order(self._surroundings(call), call))
         except OSError as error:
             raise WorkerDiedError(self._how_it_ended()) from error
 
@@ -200,7 +200,7 @@ class WorkerProcess:
         if greeting is not Signal.READY:
             raise LaunchError(f"a worker process said {greeting!r} in place of a greeting")
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self, call: Call) -> Surroundings:
         now = dict(os.environ)
         changes: dict[str, str | None] = {
             name: value for name, value in now.items() if self._environment.get(name) != value
@@ -211,7 +211,13 @@ class WorkerProcess:
             folder = str(Path.cwd())
         except OSError:
             folder = None
-        return Surroundings(folder, list(sys.path), changes)
+        path = list(sys.path)
+        if isinstance(call, FunctionCall) and call.file and isinstance(call.function, str):
+            # who loaded the module may have had its folder on the path only meanwhile
+            root = import_root(call.function.partition(":")[0], call.file)
+            if root not in path:
+                path.append(root)
+        return Surroundings(folder, path, changes)
 
     def _how_it_ended(self) -> str:
         try:
