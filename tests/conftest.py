@@ -1,0 +1,91 @@
+import os
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from examlops_dagster.store.engine import Database
+from examlops_dagster.store.migrations import migrate
+
+POSTGRES = os.environ.get("EXAMLOPS_TEST_POSTGRES", "")
+IN_CI = os.environ.get("CI") == "true"
+
+settings.register_profile(
+    "examlops",
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=IN_CI,
+)
+settings.load_profile("examlops")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    ours = ("EXAMLOPS_", "SBATCH_", "PREFECT_")
+    for name in list(os.environ):
+        if name in ("DAGSTER_HOME", "PLATFORM_DB") or name.startswith(ours):
+            monkeypatch.delenv(name)
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, now):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+    def set(self, now):
+        assert now.tzinfo is not None
+        self.now = now.astimezone(timezone.utc)
+
+    def advance(self, **amount):
+        self.now += timedelta(**amount)
+
+
+@pytest.fixture
+def clock():
+    return Clock(datetime(2026, 1, 5, 12, 0, tzinfo=timezone.utc))  # a Monday
+
+
+@pytest.fixture
+def awkward_path(tmp_path):
+    path = tmp_path / "it's a \"folder\"; with\na newline $HOME"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def postgres_url():
+    """The URL of an empty schema of its own."""
+    if not POSTGRES:
+        reason = "EXAMLOPS_TEST_POSTGRES is not set: no Postgres to test with"
+        (pytest.fail if IN_CI else pytest.skip)(reason)
+    psycopg = pytest.importorskip("psycopg")
+    schema = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(POSTGRES, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        yield f"{POSTGRES}{'&' if '?' in POSTGRES else '?'}options=-csearch_path%3D{schema}"
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture
+def database(tmp_path):
+    found = Database(tmp_path / "platform.db")
+    migrate(found)
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_database(request):
+    if request.param == "sqlite":
+        yield request.getfixturevalue("database")
+        return
+    found = Database(request.getfixturevalue("postgres_url"))
+    migrate(found)
+    yield found
+    found.close()
