@@ -6,8 +6,9 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from examlops_dagster.core.declarations import (
 )
 from examlops_dagster.core.graph import Graph, Nodes, build_graph
 from examlops_dagster.core.inputs import inputs_as_read
+from examlops_dagster.core.partitions import parse_space
 from examlops_dagster.core.plan import Plan, plan_due, plan_targets
 from examlops_dagster.core.seams import ORCHESTRATORS, Node, Read, Record, Snapshot
 from examlops_dagster.core.status import Status, statuses
@@ -36,6 +38,7 @@ from examlops_dagster.errors import (
     UsageError,
 )
 from examlops_dagster.home import Home, find_home, use_home
+from examlops_dagster.initialise import ensure_home
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import Build, BuildsLedger, utc_now
 from examlops_dagster.store.engine import Database
@@ -60,18 +63,22 @@ class Project:
         The user's modules, loaded.
     reading
         True for a request that writes nothing: a home that does not exist answers as an empty
-        one, and is not made.
+        one, and is not made. Any other request makes it when it first writes, so that one that is
+        refused leaves nothing behind.
+    on_home_made
+        Told that there is a home now, and the files that were written for it.
     """
 
     home: Home
     modules: Sequence[ModuleType] = ()
     reading: bool = True
+    on_home_made: Callable[[Home, Sequence[str]], None] | None = None
 
     @cached_property
     def database(self) -> Database:
         """platform.db, with its tables; in memory where there is none to read."""
         database = Database(self.home.database)
-        if self.reading and not database.exists:
+        if (self.reading or not self.home.exists) and not database.exists:
             database = Database(":memory:")
         migrate(database)
         return database
@@ -120,11 +127,20 @@ class Project:
     def event_log(self) -> EventLog:
         """Dagster's event log; the first use imports dagster and opens its instance."""
         use_home(self.home)
-        from dagster import DagsterInstance  # noqa: PLC0415 - costs a second, most requests skip it
+        from examlops_dagster.ledger.event_log import open_event_log  # noqa: PLC0415 - a second
 
-        from examlops_dagster.ledger.event_log import EventLog  # noqa: PLC0415
+        return open_event_log(self.home.folder, self.database, self.graph)
 
-        return EventLog(DagsterInstance.get(), self.database, self.graph)
+    def make_home(self) -> None:
+        """Make the home of a request that is about to write, if there is none yet."""
+        if self.home.exists:
+            return
+        self.database.close()
+        self.home, written = ensure_home(self.home)
+        for name in ("database", "ledger", "catalog"):
+            self.__dict__.pop(name, None)
+        if self.on_home_made is not None:
+            self.on_home_made(self.home, written)
 
     def snapshot(self) -> Snapshot:
         """Take all that a verdict rests on, now; reads what others wrote, if they did."""
@@ -229,6 +245,9 @@ class Project:
             )
             merged, problems = merge((), [*others, new])
             build_graph(merged, problems)
+            if partitions:
+                parse_space(partitions)
+            self.make_home()
             return self.catalog.declare(
                 name,
                 now=utc_now(),
@@ -266,6 +285,7 @@ class Project:
                 f"{name} is made from {', '.join(e.name for e in declaration.upstreams)} "
                 f"→ exa assets report {name} --data-version V records a result made elsewhere"
             )
+        self.make_home()
         self.event_log.sync()
         current = self.ledger.records([Node(name)]).get(Node(name))
         if current is not None and current.data_version == data_version:
@@ -292,6 +312,7 @@ class Project:
         if len(found) != 1:
             raise UsageError(f"{name} has {len(found)} partitions → name one: --partition KEY")
         [node] = found
+        self.make_home()
         self.event_log.sync()
         current = self.ledger.records([node]).get(node)
         if current is not None and current.data_version == data_version:
@@ -303,6 +324,7 @@ class Project:
     def adopt(self, name: str) -> list[Node]:
         """Take results that others made for ours, built from what is current today."""
         self.declared(name)
+        self.make_home()
         self.event_log.sync()
         snapshot = self.snapshot()
         nodes = Nodes(self.graph, snapshot)
@@ -431,10 +453,20 @@ def configured_modules(home: Home) -> list[str]:
         text = path.read_text(encoding="utf-8")
         if "[tool.examlops]" in text:
             settings = _toml(text, path).get("tool", {}).get("examlops", {})
+            named_here = settings.get("modules", ())
+            if isinstance(named_here, str):
+                named_here = [named_here]
+            if not all(isinstance(name, str) for name in _listed(named_here)):
+                text = f"[tool.examlops] modules is {named_here!r}, not a list of module names"
+                raise DefinitionError([Problem(str(path), text)])
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))
-            return list(settings.get("modules", ()))
+            return list(named_here)
     return []
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def cache_folder() -> Path:
@@ -549,6 +581,8 @@ def _orchestrators(declarations: Iterable[Declaration]) -> frozenset[str]:
 
 def _import(name: str) -> ModuleType:
     try:
+        if name.startswith("."):  # a relative import, which has no meaning here
+            raise ModuleNotFoundError(name, name=name)
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
@@ -558,16 +592,18 @@ def _import(name: str) -> ModuleType:
         raise DefinitionError([_import_problem(name, error)]) from error
     except ExamlopsError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DefinitionError([_import_problem(name, error)]) from error
 
 
-def _import_problem(name: str, error: Exception) -> Problem:
+def _import_problem(name: str, error: BaseException) -> Problem:
     """Say where in the user's code an import failed."""
     if isinstance(error, SyntaxError):
         return Problem(f"{error.filename}:{error.lineno}", f"cannot import {name}: {error.msg}")
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith("<frozen") and f.filename != __file__]
+    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    own = [f for f in own if not f.filename.startswith(installed)] or own
     where = f"{own[-1].filename}:{own[-1].lineno}" if own else name
     return Problem(where, f"cannot import {name}: {type(error).__name__}: {error}")
 

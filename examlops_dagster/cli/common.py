@@ -63,23 +63,20 @@ class Options:
         Parameters
         ----------
         writing
-            Make the home if there is none, and say so.
+            Make the home when it first writes, if there is none, and say so.
         bare
             Load no module: the request is about declarations from the command line alone.
         """
         from examlops_dagster.home import find_home
-        from examlops_dagster.initialise import ensure_home
         from examlops_dagster.project import Project, open_project
 
-        home = find_home()
-        if writing:
-            home, written = ensure_home(home)
-            if written:
-                tell(f"No home yet: wrote {', '.join(written)} in {home.folder}")
         if bare:
-            project = Project(home, reading=not writing)
+            project = Project(find_home(), reading=not writing)
         else:
-            project = open_project(self.modules, file=self.file, reading=not writing, home=home)
+            project = open_project(self.modules, file=self.file, reading=not writing)
+        project.on_home_made = lambda home, written: tell(
+            f"No home yet: wrote {', '.join(written)} in {home.folder}"
+        )
         try:
             yield project
         finally:

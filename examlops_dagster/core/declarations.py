@@ -521,7 +521,7 @@ def _declare(node_type: NodeType, name: str | None, arguments: dict[str, Any], f
         upstreams=tuple(u for u in upstreams if u is not None),
         function=function,
         where=where,
-        partitions=PartitionSpace(tuple(space.items())) if space else None,
+        partitions=PartitionSpace.of(space) if space else None,
         sinks=getattr(function, SINKS, ()),
         problems=tuple(problems),
         **given,

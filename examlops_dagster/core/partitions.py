@@ -122,9 +122,17 @@ Dimension: TypeAlias = StaticSpace | TimeWindowSpace | DynamicSpace
 
 @dataclass(frozen=True)
 class PartitionSpace:
-    """One or two named dimensions; a key of two joins theirs in the order of the names."""
+    """One or two named dimensions; a key of two joins theirs in the order of the names.
+
+    That order is Dagster's; `of` brings dimensions into it.
+    """
 
     dimensions: tuple[tuple[str, Dimension], ...]
+
+    @staticmethod
+    def of(dimensions: Mapping[str, Dimension]) -> PartitionSpace:
+        """Make a space of named dimensions."""
+        return PartitionSpace(tuple(sorted(dimensions.items())))
 
     def keys(self, now: datetime, dynamic: Mapping[str, Sequence[str]]) -> list[str]:
         """Give all keys that exist at ``now``.

@@ -17,6 +17,7 @@ from dagster import (
     AssetOut,
     AssetsDefinition,
     AssetSpec,
+    BackfillPolicy,
     Definitions,
     ExecutorDefinition,
     Nothing,
@@ -24,9 +25,10 @@ from dagster import (
     multi_asset,
 )
 
-from examlops_dagster.core.declarations import Declaration, NodeType, remember
+from examlops_dagster.core.declarations import Declaration, NodeType, Upstream, remember
 from examlops_dagster.dagster_bridge.body import build
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
+from examlops_dagster.dagster_bridge.partitions import partition_mapping, partitions_def
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.translator import Translator, slug
 from examlops_dagster.project import ModuleLike, Project, open_project
@@ -118,7 +120,9 @@ def _assets_definition(
     declaration: Declaration, spec: AssetSpec, translate: Translator, location: Location
 ) -> AssetsDefinition:
     name = declaration.name
-    upstreams = dict.fromkeys(edge.name for edge in declaration.upstreams)
+    upstreams: dict[str, list[Upstream]] = {}
+    for edge in declaration.upstreams:
+        upstreams.setdefault(edge.name, []).append(edge)
 
     # Definitions name the function after the asset in tracebacks and in the UI's code view
     def body(context: AssetExecutionContext) -> Iterator[Any]:
@@ -131,10 +135,16 @@ def _assets_definition(
         },
         ins={
             f"up_{slug(upstream)}": AssetIn(
-                key=translate.get_asset_key(upstream), dagster_type=Nothing
+                key=translate.get_asset_key(upstream),
+                dagster_type=Nothing,
+                partition_mapping=partition_mapping(
+                    edges, declaration, translate.graph.declarations[upstream]
+                ),
             )
-            for upstream in upstreams
+            for upstream, edges in upstreams.items()
         },
+        partitions_def=partitions_def(declaration.partitions),
+        backfill_policy=BackfillPolicy.single_run() if declaration.partitions else None,
         required_resource_keys={IO_MANAGER_KEY},
         pool=declaration.pool,
     )

@@ -16,24 +16,20 @@ from dagster._core.execution.api import execute_run_iterator
 from dagster._core.execution.plan.objects import ErrorSource, StepFailureData
 from dagster._core.instance import DagsterInstance
 from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
-from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster_shared.record import copy
 
 from examlops_dagster.core.graph import Nodes
-from examlops_dagster.core.plan import Action, Plan, slices
+from examlops_dagster.core.plan import Action, Plan, Step, slices
 from examlops_dagster.core.seams import BuildState, Node, Progress, Snapshot
-from examlops_dagster.dagster_bridge.body import (
-    IN_PROCESS_TAG,
-    ORCHESTRATOR_TAG,
-    error_file,
-    forced_tag,
-)
+from examlops_dagster.dagster_bridge.body import error_file
 from examlops_dagster.dagster_bridge.definitions import definitions_of, keys_of
+from examlops_dagster.dagster_bridge.node import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.dagster_bridge.run import Failed, Report
 from examlops_dagster.dagster_bridge.runtime import Location
+from examlops_dagster.dagster_bridge.slices import slice_tags
 from examlops_dagster.errors import UsageError
 from examlops_dagster.ledger.builds import utc_now
-from examlops_dagster.ledger.event_log import FORCED_TAG, PROCESS_TAG, SLICE_TAG, process_tag
+from examlops_dagster.ledger.event_log import PROCESS_TAG, process_tag
 from examlops_dagster.project import Project
 
 CANCEL_POLL_SECONDS = 1.0
@@ -55,6 +51,7 @@ def execute(
     """
     report = Report(plan.targets, skipped=list(plan.skipped))
     tell = progress or _tell_nobody
+    project.make_home()
     project.ledger.lift(step.node for step in plan.steps)
     for step in plan.steps:
         if step.action is Action.ADOPT:
@@ -72,12 +69,10 @@ def execute(
     try:
         for part in slices(project.graph, nodes, plan):
             steps = [step for step in part.steps if step.action is Action.BUILD]
-            for partition in dict.fromkeys(step.node.partition for step in steps):
-                chosen = [step for step in steps if step.node.partition == partition]
-                forced = [step.node.asset for step in chosen if step.forced]
-                run.run([step.node for step in chosen], forced, partition)
-                if not report.ok:
-                    return report
+            if steps:
+                run.run(steps, nodes)
+            if not report.ok:
+                return report
     finally:
         location.close()
         project.event_log.sync()
@@ -92,15 +87,12 @@ class _Runs:
     tell: Progress
     tags: dict[str, str]
 
-    def run(self, nodes: list[Node], forced: list[str], partition: str) -> None:
-        if not nodes:
-            return
+    def run(self, steps: list[Step], existing: Nodes) -> None:
         log = self.project.event_log
+        nodes = [step.node for step in steps]
         keys = {log.key(node.asset) for node in nodes}
         job = self._job(keys)
-        tags = {**self.tags, SLICE_TAG: "true", FORCED_TAG: forced_tag(forced)}
-        if partition:
-            tags[PARTITION_NAME_TAG] = partition
+        tags = {**self.tags, **slice_tags(steps, existing)}
         run = log.instance.create_run_for_job(
             job_def=job,
             asset_selection=keys,

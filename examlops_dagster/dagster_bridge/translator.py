@@ -10,6 +10,7 @@ from dagster._core.definitions.utils import DISALLOWED_NAMES
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.graph import Graph, key_path
+from examlops_dagster.dagster_bridge.partitions import partitions_def
 
 NAME = "examlops/name"
 _NOT_A_SLUG = re.compile(r"[^A-Za-z0-9_]")
@@ -50,6 +51,9 @@ class Translator:
             owners=list(declaration.owners),
             tags=dict(declaration.tags),
             kinds={declaration.kind},
+            partitions_def=partitions_def(declaration.partitions)
+            if declaration.function is None
+            else None,
         )
 
     def get_asset_key(self, name: str) -> AssetKey:

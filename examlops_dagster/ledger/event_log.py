@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,9 +23,14 @@ from dagster import (
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 from dagster._core.event_api import EventLogRecord
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, DagsterRunStatus
-from dagster._core.storage.tags import PARTITION_NAME_TAG
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
 
 from examlops_dagster.core.graph import Graph, key_path
+from examlops_dagster.core.partitions import DynamicSpace
 from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Record
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import (
@@ -36,6 +41,7 @@ from examlops_dagster.ledger.builds import (
     load_reads,
     process_started,
     set_head,
+    utc_now,
 )
 from examlops_dagster.store.engine import Connection, Database
 
@@ -371,7 +377,6 @@ class EventLog:
                 if record.event_log_entry.dagster_event
                 and record.event_log_entry.dagster_event.asset_key
             }
-        partition = run.tags.get(PARTITION_NAME_TAG, "")
         with self._database.read() as connection:
             ended = {
                 Node(row[0], row[1])
@@ -381,7 +386,33 @@ class EventLog:
                     run_id=run.run_id,
                 )
             }
-        return {Node(self.name(key), partition) for key in keys} - ended
+        names = [self.name(key) for key in keys]
+        return {Node(name, key) for name in names for key in self._keys(run, name)} - ended
+
+    def _keys(self, run: DagsterRun, name: str) -> Sequence[str]:
+        """Give the partition keys of an asset that a run is about."""
+        declaration = self._graph.declarations.get(name)
+        if declaration is None or declaration.partitions is None:
+            return ("",)
+        if PARTITION_NAME_TAG in run.tags:
+            return (run.tags[PARTITION_NAME_TAG],)
+        first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG)
+        last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG)
+        existing = list(declaration.partitions.keys(utc_now(), self.dynamic_keys()))
+        if first not in existing or last not in existing:
+            return existing
+        return existing[existing.index(first) : existing.index(last) + 1]
+
+    def dynamic_keys(self) -> dict[str, Sequence[str]]:
+        """Give the keys of every dynamic partition space that is declared."""
+        spaces = {
+            space.name
+            for declaration in self._graph.declarations.values()
+            if declaration.partitions is not None
+            for _, space in declaration.partitions.dimensions
+            if isinstance(space, DynamicSpace)
+        }
+        return {name: self.instance.get_dynamic_partitions(name) for name in sorted(spaces)}
 
     def _is_dead(self, run: DagsterRun, alive: set[str]) -> bool:
         """Tell whether the process that executed a run was killed, so that it stays open."""
@@ -400,6 +431,21 @@ class EventLog:
                     run_id=run.run_id,
                 )
             )
+
+
+def open_event_log(home_folder: Path, database: Database, graph: Graph) -> EventLog:
+    """Open Dagster's instance of a home, and give its event log.
+
+    Parameters
+    ----------
+    home_folder
+        ``DAGSTER_HOME``.
+    database
+        platform.db of that home.
+    graph
+        Declared names and edges.
+    """
+    return EventLog(DagsterInstance.from_config(str(home_folder)), database, graph)
 
 
 def process_tag() -> str:

@@ -1,0 +1,286 @@
+"""The build of one node inside a step, from the claim to the recorded version.
+
+The body of the op stands between `produce` and `complete`: there it stores the event, so that a
+process that is killed leaves either no version, or one that the next sync completes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster import AssetExecutionContext, AssetKey
+from dagster._core.definitions.data_version import extract_data_version_from_entry
+
+from examlops_dagster.core.declarations import Declaration, NodeType
+from examlops_dagster.core.graph import Nodes
+from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
+from examlops_dagster.core.seams import (
+    AssetOrchestrator,
+    Attempt,
+    BuildRequest,
+    BuildState,
+    Claim,
+    Node,
+    Read,
+    Record,
+    Snapshot,
+    Value,
+)
+from examlops_dagster.core.status import Judge
+from examlops_dagster.core.versions import keeps_former_value, result_data_version
+from examlops_dagster.core.walk import last_line, state_of
+from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
+from examlops_dagster.dagster_bridge.runtime import Location, Runtime
+from examlops_dagster.errors import AssetBuildError, ResultError
+from examlops_dagster.formats import decode
+from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.orchestrators.registry import choose
+
+ORCHESTRATOR_TAG = "examlops/orchestrator"
+IN_PROCESS_TAG = "examlops/in_process"
+CLAIM_POLL_SECONDS = 0.5
+LOAD_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a build came to, ready to be stored as an event.
+
+    Attributes
+    ----------
+    value
+        What is to be kept; None where nothing is.
+    state
+        SUCCEEDED, or UNCHANGED where the function was not called.
+    """
+
+    attempt: Attempt
+    version: int
+    data_version: str
+    value: Value | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    state: BuildState = BuildState.SUCCEEDED
+
+
+class NodeBuild:
+    """Builds one node under a claim.
+
+    Parameters
+    ----------
+    context, location, runtime
+        Of the step.
+    node
+        Asset and partition.
+    """
+
+    def __init__(
+        self, context: AssetExecutionContext, location: Location, runtime: Runtime, node: Node
+    ) -> None:
+        self.node = node
+        self._context = context
+        self._location = location
+        self._runtime = runtime
+        self._token = os.urandom(16).hex()
+
+    @property
+    def declaration(self) -> Declaration:
+        """What is declared of the asset."""
+        return self._location.graph.declarations[self.node.asset]
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Keep everybody else from building the node; waits for who builds it now."""
+        self._wait_for_claim(self.node, self._token)
+        try:
+            yield
+        finally:
+            self._runtime.ledger.release(self.node, self._token)
+
+    def judge(self) -> Judge:
+        """Judge over what the verdict on this node alone rests on, as it is now."""
+        graph = self._location.graph
+        now = utc_now()
+        everything = Nodes(graph, Snapshot(now))
+        nodes = {self.node}
+        for edge in self.declaration.upstreams:
+            nodes.update(everything.of(edge.name))
+        records = self._runtime.ledger.records(nodes)
+        snapshot = Snapshot(now, self._runtime.home.zone, records)
+        return Judge(graph, snapshot, self._location.code_versions)
+
+    def adopt_sources(self) -> None:
+        """Give the sources that this node reads their first version, if nobody did."""
+        graph, ledger = self._location.graph, self._runtime.ledger
+        everything = Nodes(graph, Snapshot(utc_now()))
+        sources = {
+            Node(edge.name, key)
+            for edge, keys in everything.upstreams(self.node)
+            if graph.declarations[edge.name].is_source and edge.name not in graph.undeclared
+            for key in keys
+        }
+        for source in sorted(sources - ledger.records(sources).keys()):
+            token = os.urandom(16).hex()
+            self._wait_for_claim(source, token)
+            try:
+                if source not in ledger.records([source]):
+                    self._runtime.event_log.report(ledger, source, token)
+                    self._context.log.info("Adopted source %s as version 1", source)
+            finally:
+                ledger.release(source, token)
+
+    def unchanged(self, judge: Judge) -> Product:
+        """Give the former version again, without a value; the function is not called."""
+        ledger = self._runtime.ledger
+        record = judge.snapshot.records[self.node]
+        attempt = self._attempt(judge, record.built_from or {}, "")
+        ledger.begin(attempt)
+        ledger.allot(attempt, record.data_version)
+        self._context.log.info("%s is no longer stale; its function was not called", self.node)
+        return Product(attempt, record.version, record.data_version, state=BuildState.UNCHANGED)
+
+    def produce(self, judge: Judge) -> Product:
+        """Call the production function where it belongs, and give its result a version.
+
+        Raises
+        ------
+        AssetBuildError
+            When it did not produce; the attempt is recorded as failed.
+        """
+        ledger, records = self._runtime.ledger, judge.snapshot.records
+        former = records.get(self.node)
+        read = inputs_as_read(judge.nodes, self.node, records)
+        asked = self._context.run.tags.get(ORCHESTRATOR_TAG)
+        name, fallback = choose(asked, self.declaration.orchestrator, self._location.environment)
+        if fallback:
+            self._context.log.warning("%s: built %s", self.node, fallback)
+        attempt = self._attempt(judge, read, name)
+        ledger.begin(attempt)
+        try:
+            result = self._orchestrator(name).run(self._request(judge, attempt))
+            data_version = result_data_version(result, former, self._token)
+            version = ledger.allot(attempt, data_version)
+        except BaseException as error:
+            self.fail(attempt, error)
+            raise
+        kept = None if keeps_former_value(result, former) else result.value
+        provenance = {**result.provenance, **({"fallback": fallback} if fallback else {})}
+        return Product(attempt, version, data_version, kept, result.metadata, provenance)
+
+    def complete(self, product: Product) -> None:
+        """Record the version, once its event is stored."""
+        self._runtime.ledger.complete(
+            product.attempt,
+            product.version,
+            product.data_version,
+            product.provenance,
+            product.state,
+        )
+
+    def fail(self, attempt: Attempt, error: BaseException) -> None:
+        """Record the end of an attempt without success."""
+        self._runtime.ledger.fail(attempt, state_of(error), last_line(error))
+
+    def _wait_for_claim(self, node: Node, token: str) -> None:
+        told: Claim | None = None
+        while True:
+            held = self._runtime.ledger.claim(node, token, self._context.run.run_id)
+            if held is None:
+                return
+            if told is None or told.token != held.token:
+                told = held
+                self._context.log.info(
+                    "%s is being built by run %s (process %d on %s); waiting for it",
+                    node,
+                    held.run_id or "-",
+                    held.pid,
+                    held.host,
+                )
+            time.sleep(CLAIM_POLL_SECONDS)
+
+    def _attempt(self, judge: Judge, read: Mapping[Node, Read], orchestrator: str) -> Attempt:
+        return Attempt(
+            self.node,
+            self._token,
+            judge.fingerprint(self.node),
+            self._location.code_versions.get(self.node.asset, ""),
+            read,
+            orchestrator,
+            self._context.run.run_id,
+        )
+
+    def _orchestrator(self, name: str) -> AssetOrchestrator:
+        in_process = IN_PROCESS_TAG in self._context.run.tags
+        return self._location.orchestrator(name, in_process=in_process)
+
+    def _request(self, judge: Judge, attempt: Attempt) -> BuildRequest:
+        records, read = judge.snapshot.records, attempt.built_from
+        values = values_by_parameter(
+            judge.nodes, self.node, lambda upstream: self._load(upstream, records)
+        )
+        return BuildRequest(
+            self.declaration,
+            self.node,
+            self._context.retry_number + 1,
+            attempt.build_id,
+            arguments(judge.nodes, self.node, read, values, utc_now()),
+            read,
+            self.declaration.timeout_seconds,
+            self.declaration.resources,
+        )
+
+    def _load(self, upstream: Node, records: Mapping[Node, Record]) -> Any:
+        """Give the value of an upstream, and make sure that it belongs to the version read."""
+        declaration = self._location.graph.declarations[upstream.asset]
+        key = self._runtime.event_log.key(upstream.asset)
+        manager = getattr(self._context.resources, IO_MANAGER_KEY)
+        ours = isinstance(manager, ExamlopsIOManager)
+        if declaration.node_type is NodeType.EXTERNAL or not ours:
+            return self._load_foreign(key, upstream)
+        store = manager.values(self._context.instance)
+        value = store.load(key.path, upstream.partition, records[upstream].data_version)
+        if value is None:
+            raise ResultError(
+                self.node.asset,
+                f"no value of {upstream} is kept: its function returns nothing → use deps "
+                "for its version, or let it return the value (or AssetOutput)",
+                partition=self.node.partition,
+            )
+        return decode(value)
+
+    def _load_foreign(self, key: AssetKey, upstream: Node) -> Any:
+        partition = upstream.partition or None
+        for _ in range(LOAD_TRIES):
+            before = self._latest(key)
+            try:
+                value = self._context.load_asset_value(key, partition_key=partition)
+            except Exception as error:
+                raise AssetBuildError(
+                    self.node.asset,
+                    f"the value of {upstream} could not be loaded: {last_line(_innermost(error))}",
+                    partition=self.node.partition,
+                    details=traceback.format_exc(),
+                ) from error
+            if self._latest(key) == before:
+                return value
+        raise AssetBuildError(
+            self.node.asset,
+            f"upstream {upstream} changed each of {LOAD_TRIES} times while its value was loaded",
+            partition=self.node.partition,
+        )
+
+    def _latest(self, key: AssetKey) -> object:
+        entry = self._context.instance.get_latest_materialization_event(key)
+        return None if entry is None else (extract_data_version_from_entry(entry), entry.timestamp)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
