@@ -97,10 +97,11 @@ def plan_targets(
     force
         Build the targets even if they are fresh; their ancestors as usual.
     deps
-        False builds nothing but the targets.
+        False builds nothing but the targets; what they read must exist, or be a source, which is
+        adopted.
     """
     wanted = set(targets)
-    slice_ = nodes.ancestors(targets) if deps else set(wanted)
+    slice_ = nodes.ancestors(targets) if deps else wanted | _to_adopt(nodes, verdicts, wanted)
     steps: list[Step] = []
     skipped: list[Node] = []
     blocked: dict[Node, str] = {}
@@ -115,6 +116,8 @@ def plan_targets(
             skipped.append(node)
             continue
         why = _impossible(graph, verdict) or _blocked_above(nodes, node, blocked)
+        if why is None and not deps:
+            why = _missing_above(nodes, node, verdicts, slice_)
         if why is not None:
             blocked[node] = why
             continue
@@ -167,14 +170,26 @@ def plan_due(
 
 
 def slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:
-    """Cut a plan into parts that Dagster can execute as one run each, in order.
+    """Cut the builds of a plan into parts that Dagster can execute as one run each, in order.
 
     A run holds one partition space at most (Dagster refuses two), and nothing that is built from
     a dataset or alias of the same plan, since those are known only when their producers ended.
     """
+    return [replace(plan, steps=tuple(steps)) for _, steps in _ranked(graph, nodes, plan)]
+
+
+def first_slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:
+    """Give the parts that wait for no other part: what automation may request at once."""
+    ranked = _ranked(graph, nodes, plan)
+    return [replace(plan, steps=tuple(steps)) for level, steps in ranked if level == 0]
+
+
+def _ranked(graph: Graph, nodes: Nodes, plan: Plan) -> list[tuple[int, list[Step]]]:
     rank: dict[Node, int] = {}
     parts: dict[tuple[int, PartitionSpace | None], list[Step]] = {}
     for step in plan.steps:
+        if step.action is Action.ADOPT:
+            continue  # whoever builds from a source adopts it
         declaration = graph.declarations[step.node.asset]
         level = 0
         for edge, keys in nodes.upstreams(step.node):
@@ -190,7 +205,7 @@ def slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:
         rank[step.node] = level
         parts.setdefault((level, declaration.partitions), []).append(step)
     ordered = sorted(parts.items(), key=lambda part: part[0][0])
-    return [replace(plan, steps=tuple(steps)) for _, steps in ordered]
+    return [(level, steps) for (level, _), steps in ordered]
 
 
 def needs_recheck(step: Step) -> bool:
@@ -230,6 +245,36 @@ def _impossible(graph: Graph, verdict: Status) -> str | None:
         f"{name} is declared without a production function "
         "→ load the module that has it: exa -m MODULE ... (or -f FILE)"
     )
+
+
+def _to_adopt(nodes: Nodes, verdicts: Mapping[Node, Status], wanted: set[Node]) -> set[Node]:
+    """Give the sources right above ``wanted`` that nobody has adopted yet."""
+    found: set[Node] = set()
+    for node in wanted:
+        for edge, keys in nodes.upstreams(node):
+            if nodes.graph.declarations[edge.name].is_source:
+                found.update(n for key in keys if _is_missing(n := Node(edge.name, key), verdicts))
+    return found
+
+
+def _missing_above(
+    nodes: Nodes, node: Node, verdicts: Mapping[Node, Status], members: set[Node]
+) -> str | None:
+    """Say which upstream is neither there nor made by the plan, or None."""
+    for edge, keys in nodes.upstreams(node):
+        for key in keys:
+            upstream = Node(edge.name, key)
+            if upstream in members or not _is_missing(upstream, verdicts):
+                continue
+            verdict = verdicts.get(upstream) or Status(upstream, State.UNDECLARED)
+            never = f"upstream {upstream} was never built → exa assets materialize {edge.name}"
+            return _impossible(nodes.graph, verdict) or never
+    return None
+
+
+def _is_missing(node: Node, verdicts: Mapping[Node, Status]) -> bool:
+    verdict = verdicts.get(node)
+    return verdict is None or not verdict.version
 
 
 def _blocked_above(nodes: Nodes, node: Node, blocked: Mapping[Node, str]) -> str | None:

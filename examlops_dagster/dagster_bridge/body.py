@@ -158,8 +158,10 @@ class _Step:
         try:
             build_.adopt_sources()
             judge = build_.judge()
-            if not self.forced and not judge.own_reasons(build_.node):
-                return build_.unchanged(judge) if alone else None
+            if not self.forced:
+                if not judge.own_reasons(build_.node):
+                    return build_.unchanged(judge) if alone else None
+                build_.refuse_if_held(judge)
             return build_.produce(judge)
         except AssetBuildError as error:
             self.failed[build_.node] = error

@@ -5,7 +5,7 @@ Annotations are real here, not strings: Dagster reads that of the op body.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from dagster import (
     Any as DagsterAny,
@@ -26,14 +26,23 @@ from dagster import (
 )
 
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream, remember
+from examlops_dagster.core.freshness import Manual
+from examlops_dagster.dagster_bridge.automation import (
+    KeptFresh,
+    choose_form,
+    condition_sensor,
+    plain_sensor,
+)
 from examlops_dagster.dagster_bridge.body import build
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
 from examlops_dagster.dagster_bridge.partitions import partition_mapping, partitions_def
 from examlops_dagster.dagster_bridge.runtime import Location
+from examlops_dagster.dagster_bridge.schedules import schedules
 from examlops_dagster.dagster_bridge.translator import Translator, slug
 from examlops_dagster.project import ModuleLike, Project, open_project
 
 OUTPUT = "result"
+Automation: TypeAlias = Literal["conditions", "sensor", "off"]
 
 
 def build_definitions(
@@ -42,6 +51,7 @@ def build_definitions(
     into: Definitions | None = None,
     translator: type[Translator] = Translator,
     executor: ExecutorDefinition | None = None,
+    automation: Automation | None = None,
     resources: Mapping[str, Any] | None = None,
 ) -> Definitions:
     """Turn the declarations of modules, and those made from the command line, into Definitions.
@@ -57,6 +67,11 @@ def build_definitions(
         How declarations look in Dagster.
     executor
         None brings none.
+    automation
+        How assets are kept fresh: ``conditions`` (a history per asset in the UI, up to 500 assets
+        and sinks), ``sensor`` (one plain sensor), ``off``; None takes conditions where Dagster
+        allows them. With a bare ``Definitions.merge`` beside a sensor of conditions of your own,
+        say ``sensor``.
     resources
         More resources; ``examlops_io`` replaces our I/O manager.
 
@@ -71,9 +86,20 @@ def build_definitions(
     for declaration in project.in_code:
         remember(declaration)  # so that `exa -m` finds them by the module that holds the result
     location = Location(project.graph, project.code_versions, os.environ)
-    return definitions_of(
-        project, location, into=into, translator=translator, executor=executor, resources=resources
+    translate = translator(project.graph, project.code_versions)
+    buildable = sum(d.function is not None for d in project.graph.declarations.values())
+    form = choose_form(automation, buildable, into)
+    ours = definitions_of(
+        project,
+        location,
+        into=into,
+        translate=translate,
+        executor=executor,
+        resources=resources,
+        conditions=form == "conditions",
     )
+    ours = Definitions.merge(ours, _automation(project, location, translate, form))
+    return ours if into is None else Definitions.merge(into, ours)
 
 
 def definitions_of(
@@ -81,25 +107,57 @@ def definitions_of(
     location: Location,
     *,
     into: Definitions | None = None,
-    translator: type[Translator] = Translator,
+    translate: Translator | None = None,
     executor: ExecutorDefinition | None = None,
     resources: Mapping[str, Any] | None = None,
+    conditions: bool = False,
 ) -> Definitions:
-    """As `build_definitions`, over a project that is already open."""
-    translate = translator(project.graph, project.code_versions)
+    """Give the assets of an open project, without what keeps them fresh.
+
+    Parameters
+    ----------
+    into
+        The user's Definitions, whose keys are left out; they are not merged here.
+    conditions
+        Whether each asset gets the automation condition of its freshness.
+    """
+    translate = translate or Translator(project.graph, project.code_versions)
     theirs = set() if into is None else keys_of(into)
+    kept_fresh: dict[str, KeptFresh] = {}
     assets: list[AssetsDefinition | AssetSpec] = []
     for declaration in project.graph.declarations.values():
         spec = translate.get_asset_spec(declaration)
         if declaration.function is not None:
+            if conditions and declaration.freshness is not Manual:
+                label = str(declaration.freshness)
+                condition = kept_fresh.get(label) or KeptFresh(location, declaration.freshness)
+                kept_fresh[label] = condition
+                spec = spec.replace_attributes(automation_condition=condition)
             assets.append(_assets_definition(declaration, spec, translate, location))
         elif spec.key not in theirs and declaration.node_type is not NodeType.EXTERNAL:
             assets.append(spec)
     given = dict(resources or {})
     if into is None or IO_MANAGER_KEY not in (into.resources or {}):
         given.setdefault(IO_MANAGER_KEY, ExamlopsIOManager())
-    ours = Definitions(assets=assets, resources=given, executor=executor)
-    return ours if into is None else Definitions.merge(into, ours)
+    return Definitions(assets=assets, resources=given, executor=executor)
+
+
+def _automation(
+    project: Project, location: Location, translate: Translator, form: str
+) -> Definitions:
+    """Give the sensor and the schedules that keep the assets of a location fresh."""
+    declared = project.graph.declarations.values()
+    kept = [
+        translate.get_asset_key(d.name)
+        for d in declared
+        if d.function is not None and d.freshness is not Manual
+    ]
+    if form == "off" or not kept:
+        return Definitions()
+    sensor = condition_sensor(kept) if form == "conditions" else plain_sensor(location, kept)
+    return Definitions(
+        sensors=[sensor], schedules=list(schedules(location, translate, project.home.zone))
+    )
 
 
 def keys_of(definitions: Definitions) -> set[AssetKey]:

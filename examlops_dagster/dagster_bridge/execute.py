@@ -68,9 +68,7 @@ def execute(
     run = _Runs(project, location, report, tell, tags)
     try:
         for part in slices(project.graph, nodes, plan):
-            steps = [step for step in part.steps if step.action is Action.BUILD]
-            if steps:
-                run.run(steps, nodes)
+            run.run(list(part.steps), nodes)
             if not report.ok:
                 return report
     finally:

@@ -135,6 +135,22 @@ class NodeBuild:
             finally:
                 ledger.release(source, token)
 
+    def refuse_if_held(self, judge: Judge) -> None:
+        """Keep to the budget, also where two runs were requested before the first one failed.
+
+        Raises
+        ------
+        AssetBuildError
+            When the attempts at what would be built now are used up.
+        """
+        hold = self._runtime.ledger.holds([self.node]).get(self.node)
+        if hold is not None and judge.is_held(self.node, hold):
+            raise AssetBuildError(
+                self.node.asset,
+                f"its attempts are used up ({hold.error}) → exa assets retry {self.node.asset}",
+                partition=self.node.partition,
+            )
+
     def unchanged(self, judge: Judge) -> Product:
         """Give the former version again, without a value; the function is not called."""
         ledger = self._runtime.ledger

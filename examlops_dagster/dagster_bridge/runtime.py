@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dagster import DagsterInstance
 
@@ -60,6 +62,8 @@ class Location:
         self.graph = graph
         self.code_versions = dict(code_versions)
         self.environment = environment
+        self.due_by_tick: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """What was due, by the object that stands for a tick of Dagster's conditions."""
         self._lock = threading.Lock()
         self._runtimes: dict[tuple[str, str], Runtime] = {}
         self._orchestrators: dict[str, AssetOrchestrator] = {}

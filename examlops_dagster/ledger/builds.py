@@ -277,6 +277,23 @@ class BuildsLedger:
                 [node._asdict() for node in nodes],
             )
 
+    def first_seen(self) -> dict[Node, datetime]:
+        """Give when automation first saw each scheduled node (aware UTC datetimes)."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT asset, partition, seen_at FROM first_seen")
+        return {Node(row[0], row[1]): from_epoch(row[2]) for row in rows}
+
+    def see(self, nodes: Iterable[Node], at: datetime) -> None:
+        """Note that automation sees scheduled nodes from ``at`` on; what was noted stays."""
+        rows = [{**node._asdict(), "at": at.timestamp()} for node in nodes]
+        if rows:
+            with self._database.write() as connection:
+                connection.execute_many(
+                    "INSERT INTO first_seen (asset, partition, seen_at) "
+                    "VALUES (:asset, :partition, :at) ON CONFLICT DO NOTHING",
+                    rows,
+                )
+
     def history(self, node: Node | None = None, asset: str = "", limit: int = 50) -> list[Build]:
         """Give the latest builds of a node, or of all partitions of an asset; newest first."""
         name = node.asset if node is not None else asset

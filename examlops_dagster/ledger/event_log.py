@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy
 from dagster import (
     AssetKey,
     AssetMaterialization,
@@ -23,6 +24,7 @@ from dagster import (
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 from dagster._core.event_api import EventLogRecord
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, DagsterRunStatus
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -34,6 +36,7 @@ from examlops_dagster.core.partitions import DynamicSpace
 from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Record
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import (
+    SAME_PROCESS_SECONDS,
     BuildsLedger,
     allot_version,
     dump_reads,
@@ -95,14 +98,24 @@ class EventLog:
         """
         with self._database.write() as connection:
             former = watermark.stored(connection)
-            current = watermark.read(self._home) or former
-            if current.wiped_at != former.wiped_at or current.events < former.events:
+            read_until = former.event_id
+            current = watermark.read(self._home)
+            if current is not None:
+                read_until = watermark.read_until(self._home, former)
+            mark = current or replace(former, wiped_at=self._wiped_at())
+            wiped = (
+                mark.wiped_at != former.wiped_at
+                or mark.events < former.events
+                or read_until < former.event_id
+            )
+            if wiped:
                 self._drop_wiped(connection)
-            last = former.event_id
-            for record in self._events_after(former.event_id):
+            for record in self._events_after(read_until):
                 self._apply(connection, record)
-                last = max(last, record.storage_id)
-            mark = replace(current, event_id=max(current.event_id, last))
+                if current is None:
+                    mark = replace(mark, event_id=max(mark.event_id, record.storage_id))
+            if wiped:  # a storage may keep the events of what was wiped
+                self._drop_wiped(connection)
             watermark.store(connection, replace(mark, dead_runs=former.dead_runs))
 
     def in_flight(self) -> frozenset[Node]:
@@ -157,6 +170,7 @@ class EventLog:
                         DATA_VERSION_TAG: data_version,
                         VERSION_TAG: str(version),
                         BUILD_TAG: attempt.build_id,
+                        **({CODE_VERSION_TAG: code_version} if code_version else {}),
                     },
                 )
             )
@@ -174,6 +188,17 @@ class EventLog:
                 tags={DATA_VERSION_TAG: data_version},
             )
         )
+
+    def _wiped_at(self) -> str:
+        """Give when an asset was last wiped, from a storage that the watermark cannot read."""
+        storage = self.instance.event_log_storage
+        if not isinstance(storage, SqlEventLogStorage):
+            return ""
+        with storage.index_connection() as connection:
+            [(wiped_at,)] = connection.execute(
+                sqlalchemy.text("SELECT max(wipe_timestamp) FROM asset_keys")
+            )
+        return str(wiped_at or "")
 
     def _events_after(self, cursor: int) -> Iterable[EventLogRecord]:
         found: list[EventLogRecord] = []
@@ -200,7 +225,7 @@ class EventLog:
         tags = event.tags or {}
         build_id = tags.get(BUILD_TAG, "")
         at = from_epoch(entry.timestamp)
-        if build_id and self._complete_own(connection, build_id, record.storage_id, at):
+        if build_id and self._complete_own(connection, build_id, record, at):
             return
         stated = extract_data_version_from_entry(entry)
         if entry.asset_materialization is None and stated is None:
@@ -212,7 +237,7 @@ class EventLog:
         self._record_outside(connection, node, data_version, record, at)
 
     def _complete_own(
-        self, connection: Connection, build_id: str, event_id: int, at: datetime
+        self, connection: Connection, build_id: str, stored: EventLogRecord, at: datetime
     ) -> bool:
         rows = connection.execute(
             "SELECT asset, partition, version, data_version, code_version, built_from, run_id, "
@@ -224,8 +249,18 @@ class EventLog:
         [row] = rows
         if row[8] is not None:
             return True
+        if row[2] is None:  # a platform.db restored from a copy that was made during the build
+            connection.execute("DELETE FROM builds WHERE build_id = :build_id", build_id=build_id)
+            return False
+        event_id = stored.storage_id
         state = BuildState(row[7])
         if state is not BuildState.UNCHANGED:
+            if state is not BuildState.SUCCEEDED:
+                connection.execute(
+                    "DELETE FROM holds WHERE asset = :asset AND partition = :partition",
+                    asset=row[0],
+                    partition=row[1],
+                )
             state = BuildState.SUCCEEDED
         connection.execute(
             "UPDATE builds SET event_id = :event_id, state = :state, "
@@ -293,6 +328,9 @@ class EventLog:
         record: EventLogRecord,
         at: datetime,
     ) -> None:
+        build_id = f"outside-{record.storage_id}-{record.event_log_entry.timestamp:.6f}"
+        if connection.execute("SELECT 1 FROM builds WHERE build_id = :id", id=build_id):
+            return
         version = allot_version(connection, node, data_version, at)
         reads = self._current_reads(connection, node)
         head = Record(
@@ -310,7 +348,7 @@ class EventLog:
             "started_at, ended_at) VALUES (:build_id, :asset, :partition, 'succeeded', '', '', "
             ":built_from, 'outside', :run_id, '{}', :version, :data_version, :event_id, '', :at, "
             ":at)",
-            build_id=f"outside-{record.storage_id}",
+            build_id=build_id,
             **node._asdict(),
             built_from=dump_reads(reads),
             run_id=head.run_id,
@@ -321,14 +359,22 @@ class EventLog:
         )
 
     def _current_reads(self, connection: Connection, node: Node) -> dict[Node, Read]:
-        """Give the versions of the upstreams that are current at this point of the log."""
+        """Give the versions of the upstreams that are current at this point of the log.
+
+        Not always those in `heads`: a build of ours sets its head before its event is read here.
+        """
         declaration = self._graph.declarations.get(node.asset)
         if declaration is None:
             return {}
         reads: dict[Node, Read] = {}
         for name in dict.fromkeys(edge.name for edge in declaration.upstreams):
             rows = connection.execute(
-                "SELECT partition, version, data_version FROM heads WHERE asset = :asset",
+                "SELECT partition, version, data_version FROM heads "
+                "WHERE asset = :asset AND event_id IS NOT NULL UNION ALL "
+                "SELECT h.partition, b.version, b.data_version FROM heads h JOIN builds b "
+                "ON b.id = (SELECT max(id) FROM builds WHERE asset = h.asset "
+                "AND partition = h.partition AND event_id IS NOT NULL) "
+                "WHERE h.asset = :asset AND h.event_id IS NULL",
                 asset=name,
             )
             reads.update({Node(name, row[0]): Read(row[1], row[2]) for row in rows})
@@ -350,6 +396,9 @@ class EventLog:
             for r in records
             if r.asset_entry.last_materialization_record is not None
         }
+        for key in set(keys.values()) - existing:  # a head may rest on an observation alone
+            if self.instance.fetch_observations(key, limit=1).records:
+                existing.add(key)
         partitions: dict[str, set[str]] = {}
         gone: list[dict[str, Any]] = []
         for name, partition, _ in heads:
@@ -377,17 +426,25 @@ class EventLog:
                 if record.event_log_entry.dagster_event
                 and record.event_log_entry.dagster_event.asset_key
             }
-        with self._database.read() as connection:
-            ended = {
-                Node(row[0], row[1])
-                for row in connection.execute(
-                    "SELECT asset, partition FROM builds WHERE run_id = :run_id "
-                    "AND state <> 'running'",
-                    run_id=run.run_id,
-                )
-            }
+        ended = self._ended_in(run.run_id)
         names = [self.name(key) for key in keys]
         return {Node(name, key) for name in names for key in self._keys(run, name)} - ended
+
+    def _ended_in(self, run_id: str) -> set[Node]:
+        """Give the nodes that a run is done with: built, or failed as often as they may."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT asset, partition, state, count(*) FROM builds WHERE run_id = :run_id "
+                "AND state <> 'running' GROUP BY asset, partition, state",
+                run_id=run_id,
+            )
+        ended: set[Node] = set()
+        for asset, partition, state, count in rows:
+            declaration = self._graph.declarations.get(asset)
+            retries = declaration.retries if declaration is not None else 0
+            if not BuildState(state).holds or count > retries:
+                ended.add(Node(asset, partition))
+        return ended
 
     def _keys(self, run: DagsterRun, name: str) -> Sequence[str]:
         """Give the partition keys of an asset that a run is about."""
@@ -421,7 +478,8 @@ class EventLog:
         process = run.tags.get(PROCESS_TAG)
         if process is not None:
             host, pid, started = process.rsplit(":", 2)
-            return host == socket.gethostname() and f"{process_started(int(pid)):.2f}" != started
+            apart = abs(process_started(int(pid)) - float(started))
+            return host == socket.gethostname() and apart > SAME_PROCESS_SECONDS
         if run.status is not DagsterRunStatus.STARTED:
             return False
         with self._database.read() as connection:

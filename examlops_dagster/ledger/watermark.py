@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ OPEN_RUNS = ("QUEUED", "NOT_STARTED", "MANAGED", "STARTING", "STARTED", "CANCELI
 OPEN_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 _NAME = "dagster"
+_AMPLE = "-1 hour"
+"""By how much events can be stored in another order than they were made in."""
+
 _STORAGE_KEYS = frozenset(
     {"storage", "run_storage", "event_log_storage", "schedule_storage", "local_artifact_storage"}
 )
@@ -35,17 +38,21 @@ class Watermark:
     event_id
         Highest id of an event about assets.
     events
-        How many there are: a wiped partition takes some away.
+        How many there are: a wiped asset and a deleted run take some away.
     wiped_at
         When an asset was last wiped, as the storage writes it; empty if none was.
     dead_runs
         Runs that are open for ever, since their process was killed.
+    last_at
+        When the event of the highest id was made, as the storage writes it: SQLite gives the id
+        of a deleted event to the next one.
     """
 
     event_id: int = 0
     events: int = 0
     wiped_at: str = ""
     dead_runs: tuple[str, ...] = ()
+    last_at: str = ""
 
 
 def last_read(database: Database) -> Watermark:
@@ -60,7 +67,7 @@ def stored(connection: Connection) -> Watermark:
     if not rows:
         return Watermark()
     mark = json.loads(rows[0][0])
-    return Watermark(mark["event_id"], mark["events"], mark["wiped_at"], tuple(mark["dead_runs"]))
+    return Watermark(**{**mark, "dead_runs": tuple(mark["dead_runs"])})
 
 
 def store(connection: Connection, mark: Watermark) -> None:
@@ -85,8 +92,7 @@ def nothing_new(home: Path, database: Database) -> bool:
         current = read(home)
         return (
             current is not None
-            and (current.event_id, current.events, current.wiped_at)
-            == (former.event_id, former.events, former.wiped_at)
+            and replace(current, dead_runs=former.dead_runs) == former
             and not _open_work(home, former.dead_runs)
         )
     except sqlite3.Error:
@@ -100,11 +106,33 @@ def read(home: Path) -> Watermark | None:
     with _reading(home / "history" / "runs" / "index.db") as index:
         if index is None:
             return Watermark()
-        [(event_id, events)] = index.execute(
-            "SELECT coalesce(max(id), 0), count(*) FROM event_logs"
-        )
+        last = index.execute("SELECT id, timestamp FROM event_logs ORDER BY id DESC LIMIT 1")
+        event_id, last_at = last.fetchone() or (0, "")
+        [(events,)] = index.execute("SELECT count(*) FROM event_logs")
         [(wiped_at,)] = index.execute("SELECT max(wipe_timestamp) FROM asset_keys")
-    return Watermark(event_id, events, str(wiped_at or ""))
+    return Watermark(event_id, events, str(wiped_at or ""), last_at=str(last_at))
+
+
+def read_until(home: Path, former: Watermark) -> int:
+    """Give the id behind which every event lies that was stored after a watermark was read.
+
+    That is its own event; where this was deleted, new events may have taken its id and those
+    before it, back to the last event that is left. Of the events before it some are read twice.
+    """
+    with _reading(home / "history" / "runs" / "index.db") as index:
+        if index is None:
+            return 0
+        left = index.execute(
+            "SELECT 1 FROM event_logs WHERE id = ? AND timestamp = ?",
+            (former.event_id, former.last_at),
+        )
+        if left.fetchone():
+            return former.event_id
+        [(event_id,)] = index.execute(
+            "SELECT coalesce(max(id), 0) FROM event_logs WHERE timestamp < datetime(?, ?)",
+            (former.last_at, _AMPLE),
+        )
+    return int(event_id)
 
 
 def _open_work(home: Path, dead_runs: tuple[str, ...]) -> bool:
@@ -145,7 +173,8 @@ def _is_default_storage(home: Path) -> bool:
         text = path.read_text(encoding="utf-8")
     except OSError:
         return True
-    if not any(key in text for key in _STORAGE_KEYS):
+    stated = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    if not any(key in line for line in stated for key in _STORAGE_KEYS):
         return True
     import yaml  # noqa: PLC0415 - only where the file may say something about storage
 

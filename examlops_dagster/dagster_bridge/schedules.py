@@ -1,0 +1,67 @@
+"""A schedule in Dagster for each sensor and task that declares a cron: one run a due tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta, timezone
+
+from dagster import (
+    AssetSelection,
+    DefaultScheduleStatus,
+    RunRequest,
+    ScheduleDefinition,
+    ScheduleEvaluationContext,
+    SkipReason,
+)
+
+from examlops_dagster.core.freshness import Schedule
+from examlops_dagster.core.plan import Action, Step
+from examlops_dagster.core.seams import Node
+from examlops_dagster.core.status import State
+from examlops_dagster.dagster_bridge.due import due, has_schedule_of_its_own
+from examlops_dagster.dagster_bridge.runtime import Location
+from examlops_dagster.dagster_bridge.slices import slice_tags
+from examlops_dagster.dagster_bridge.translator import Translator, slug
+
+
+def schedules(location: Location, translate: Translator, zone: str) -> Iterator[ScheduleDefinition]:
+    """Give the schedules of a location.
+
+    Parameters
+    ----------
+    zone
+        IANA name for those that name none.
+    """
+    for name, declaration in location.graph.declarations.items():
+        schedule = declaration.freshness
+        if has_schedule_of_its_own(declaration) and isinstance(schedule, Schedule):
+            yield _schedule(location, translate, name, schedule, schedule.timezone or zone)
+
+
+def _schedule(
+    location: Location, translate: Translator, name: str, schedule: Schedule, zone: str
+) -> ScheduleDefinition:
+    node = Node(name)
+    key = translate.get_asset_key(name)
+
+    def evaluate(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
+        runtime = location.runtime(context.instance)
+        tick = context.scheduled_execution_time.astimezone(timezone.utc)
+        # Dagster's scheduler ran before this tick, so it is one that the node has waited for
+        runtime.ledger.see([node], tick - timedelta(seconds=1))
+        found = due(location, context.instance)
+        verdict = found.verdicts[node]
+        if verdict.state is State.RUNNABLE:
+            step = Step(node, Action.BUILD, verdict.reasons)
+            return RunRequest(asset_selection=[key], tags=slice_tags([step], found.nodes))
+        return SkipReason(f"{name} is {verdict.shown}: {'; '.join(verdict.why) or 'nothing to do'}")
+
+    return ScheduleDefinition(
+        name=f"{slug(name)}_schedule",
+        cron_schedule=schedule.cron,
+        execution_timezone=zone,
+        target=AssetSelection.assets(key),
+        execution_fn=evaluate,
+        default_status=DefaultScheduleStatus.RUNNING,
+        description=f"Runs {name} at each due tick; skipped while its former run is in flight.",
+    )
