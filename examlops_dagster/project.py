@@ -8,8 +8,8 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -19,17 +19,19 @@ from examlops_dagster.catalog.declarations import COMMAND_LINE, Catalog
 from examlops_dagster.core.declarations import (
     DEFAULT_KIND,
     Declaration,
+    NodeType,
     Upstream,
     closed_over,
     declarations_of,
     merge,
 )
-from examlops_dagster.core.graph import Graph, Nodes, build_graph
+from examlops_dagster.core.graph import Graph, Nodes, build_graph, key_path
 from examlops_dagster.core.inputs import inputs_as_read
-from examlops_dagster.core.partitions import parse_space
-from examlops_dagster.core.plan import Plan, plan_due, plan_targets
-from examlops_dagster.core.seams import ORCHESTRATORS, Node, Read, Record, Snapshot
+from examlops_dagster.core.partitions import DynamicSpace, parse_space, select_keys
+from examlops_dagster.core.plan import Plan, joined, plan_due, plan_targets
+from examlops_dagster.core.seams import ORCHESTRATORS, Node, Read, Record, Snapshot, Value
 from examlops_dagster.core.status import Status, statuses
+from examlops_dagster.delivery import deliver
 from examlops_dagster.errors import (
     DefinitionError,
     ExamlopsError,
@@ -37,12 +39,15 @@ from examlops_dagster.errors import (
     UnknownAssetError,
     UsageError,
 )
+from examlops_dagster.formats import decode
 from examlops_dagster.home import Home, find_home, use_home
 from examlops_dagster.initialise import ensure_home
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import Build, BuildsLedger, utc_now
+from examlops_dagster.ledger.sinks import SinkWrite, SinkWrites
 from examlops_dagster.store.engine import Database
 from examlops_dagster.store.migrations import migrate
+from examlops_dagster.values import FileValues
 
 if TYPE_CHECKING:
     from examlops_dagster.ledger.event_log import EventLog
@@ -155,7 +160,16 @@ class Project:
             holds=self.ledger.holds(),
             claims=self.ledger.claims(),
             queued=queued,
+            first_seen=self.ledger.first_seen(),
+            dynamic=self._dynamic_keys(),
         )
+
+    def _dynamic_keys(self) -> Mapping[str, Sequence[str]]:
+        """Give the keys of dynamic spaces; Dagster is asked only where there is one."""
+        spaces = [d.partitions for d in self.graph.declarations.values() if d.partitions]
+        if any(isinstance(each, DynamicSpace) for s in spaces for _, each in s.dimensions):
+            return self.event_log.dynamic_keys()
+        return {}
 
     def statuses(self, snapshot: Snapshot | None = None) -> dict[Node, Status]:
         """Judge every declared and every recorded node."""
@@ -168,8 +182,11 @@ class Project:
         partition: str | None = None,
         force: bool = False,
         deps: bool = True,
+        named: bool = True,
     ) -> Plan:
         """Plan a request for ``names``, or for all that is due; changes nothing.
+
+        The arguments are those of `plan_targets`.
 
         Raises
         ------
@@ -184,7 +201,32 @@ class Project:
         if not names:
             return plan_due(self.graph, nodes, verdicts)
         targets = [n for name in names for n in self.targets(nodes, name, partition)]
-        return plan_targets(self.graph, nodes, verdicts, targets, force=force, deps=deps)
+        return plan_targets(
+            self.graph, nodes, verdicts, targets, force=force, deps=deps, named=named
+        )
+
+    def plan_due(self, names: Sequence[str], done: Collection[Node]) -> Plan:
+        """Plan what is due of ``names`` (all for none) and was not done; a named task always."""
+        snapshot = self.snapshot()
+        nodes = Nodes(self.graph, snapshot)
+        verdicts = self.statuses(snapshot)
+        plan = plan_due(self.graph, nodes, verdicts, only=names or None)
+        tasks = [n for n in names if self.declared(n).node_type is NodeType.TASK]
+        targets = [node for name in tasks for node in nodes.of(name) if node not in done]
+        if targets:
+            plan = joined(self.graph, plan_targets(self.graph, nodes, verdicts, targets), plan)
+        return replace(plan, steps=tuple(s for s in plan.steps if s.node not in done))
+
+    def unseen_schedules(self) -> list[Node]:
+        """Give the scheduled nodes that automation, or ``exa run``, has not seen yet."""
+        seen = self.ledger.first_seen()
+        nodes = Nodes(self.graph, Snapshot(utc_now(), dynamic=self._dynamic_keys()))
+        return [node for node in nodes.scheduled() if node not in seen]
+
+    def nodes_of(self, name: str, partition: str | None = None) -> list[Node]:
+        """Give the nodes that a name and a partition stand for, as of now."""
+        nodes = Nodes(self.graph, Snapshot(utc_now(), dynamic=self._dynamic_keys()))
+        return self.targets(nodes, name, partition)
 
     def targets(self, nodes: Nodes, name: str, partition: str | None) -> list[Node]:
         """Give the nodes that a name and a partition stand for."""
@@ -196,9 +238,11 @@ class Project:
                 f"{name} has no partitions, so --partition {partition} means nothing "
                 "→ for a partition of the cluster use --resources partition=..."
             )
-        if partition not in nodes.keys(name):
-            raise UsageError(f"{name} has no partition {partition!r}")
-        return [Node(name, partition)]
+        try:
+            keys = select_keys(declaration.partitions, nodes.keys(name), partition)
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from error
+        return [Node(name, key) for key in keys]
 
     def declared(self, name: str) -> Declaration:
         """Give a declaration.
@@ -307,8 +351,7 @@ class Project:
         declaration = self.declared(name)
         if declaration.is_source and partition is None:
             return self.advance(name, data_version)
-        nodes = Nodes(self.graph, self.snapshot())
-        found = self.targets(nodes, name, partition)
+        found = self.nodes_of(name, partition)
         if len(found) != 1:
             raise UsageError(f"{name} has {len(found)} partitions → name one: --partition KEY")
         [node] = found
@@ -338,6 +381,70 @@ class Project:
             adopted.append(node)
         self.event_log.sync()
         return adopted
+
+    @cached_property
+    def sink_writes(self) -> SinkWrites:
+        """How the last write of each sink ended."""
+        return SinkWrites(self.database)
+
+    def failed_sinks(self) -> dict[Node, list[SinkWrite]]:
+        """Give the sinks whose last write failed, of what is declared with sinks now."""
+        found: dict[Node, list[SinkWrite]] = {}
+        for write in self.sink_writes.failed():
+            declaration = self.graph.declarations.get(write.node.asset)
+            if declaration is not None and len(declaration.sinks) >= write.number:
+                found.setdefault(write.node, []).append(write)
+        return found
+
+    @property
+    def values(self) -> FileValues:
+        """The values that our I/O manager keeps."""
+        return FileValues(self.home.folder / "storage" / "examlops")
+
+    def value(self, node: Node) -> tuple[Value, Path]:
+        """Give the value of a node, and the file that holds it.
+
+        Raises
+        ------
+        UsageError
+            When nothing is kept of it.
+        """
+        key = key_path(self.declared(node.asset))
+        record = self.ledger.records([node]).get(node)
+        if record is None:
+            raise UsageError(f"{node} was never built → exa assets materialize {node.asset}")
+        path = self.values.path(key, node.partition, record.data_version)
+        value = self.values.load(key, node.partition, record.data_version)
+        if path is None or value is None:
+            raise UsageError(
+                f"no value of {node} is kept: its function returns nothing → let it return the "
+                "value, or AssetOutput(value=...)"
+            )
+        return value, path
+
+    def rewrite_sinks(self, name: str, partition: str | None = None) -> list[SinkWrite]:
+        """Write the kept value to the sinks of an asset again, without building it."""
+        declaration = self.declared(name)
+        if not declaration.sinks:
+            raise UsageError(f"{name} has no sinks → stack @sink(...) below its @asset")
+        nodes = self.nodes_of(name, partition)
+        records = self.ledger.records(nodes)
+        written: list[SinkWrite] = []
+        for node in nodes:
+            if node not in records:
+                continue
+            value, _ = self.value(node)
+            written += deliver(
+                declaration,
+                node,
+                records[node].data_version,
+                decode(value),
+                folder=self.home.folder,
+                writes=self.sink_writes,
+            )
+        if not written:
+            raise UsageError(f"{name} was never built → exa assets materialize {name}")
+        return written
 
     def history(self, name: str, partition: str | None = None, limit: int = 50) -> list[Build]:
         """Give the builds of an asset, newest first, also of one that is no longer declared."""
@@ -453,20 +560,15 @@ def configured_modules(home: Home) -> list[str]:
         text = path.read_text(encoding="utf-8")
         if "[tool.examlops]" in text:
             settings = _toml(text, path).get("tool", {}).get("examlops", {})
-            named_here = settings.get("modules", ())
-            if isinstance(named_here, str):
-                named_here = [named_here]
-            if not all(isinstance(name, str) for name in _listed(named_here)):
-                text = f"[tool.examlops] modules is {named_here!r}, not a list of module names"
+            names = settings.get("modules", [])
+            names = [names] if isinstance(names, str) else names
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                text = f"[tool.examlops] modules is {names!r}, not a list of module names"
                 raise DefinitionError([Problem(str(path), text)])
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))
-            return list(named_here)
+            return names
     return []
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def cache_folder() -> Path:

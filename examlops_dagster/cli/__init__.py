@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 COMMAND = "exa"
 DISTRIBUTION = "examlops-dagster"
 
+ALLOCATIONS_PER_COLLECTION = 100_000
+"""What a command loads lives until its end; looking for garbage at every 700 objects, as Python
+does, took a tenth of `exa assets status` (benchmarks/start_up.py)."""
+
 
 def main() -> None:
     """Run ``exa``; a group that we do not have goes to another distribution's ``exa``."""
+    gc.set_threshold(ALLOCATIONS_PER_COLLECTION)
     from examlops_dagster.cli.app import GROUPS, app
 
-    first = next((word for word in _before_options(sys.argv[1:])), None)
-    if first is not None and first not in GROUPS:
+    words = sys.argv[1:]
+    first = next((word for word in _before_options(words)), None)
+    if first is not None and first not in GROUPS and _COMPLETION.isdisjoint(words):
         other = _other_command()
-        if other is not None:
-            other()
-            return
+        if other is None:
+            sys.exit(_unknown(first, GROUPS))
+        other()
+        return
     app(prog_name=COMMAND)
+
+
+_COMPLETION = frozenset({"--install-completion", "--show-completion"})
+"""Options that may have the name of a shell after them."""
+
+
+def _unknown(word: str, groups: Collection[str]) -> int:
+    """Say that nobody here has a group, and give the exit code."""
+    import difflib
+
+    from examlops_dagster.cli.common import ExitCode, tell
+
+    nearest = difflib.get_close_matches(word, groups, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    tell(
+        f"Error: No such command {word!r}.{hint} Here are {', '.join(sorted(groups))}; any other "
+        f"group is that of another distribution with an {COMMAND!r} command, such as ExaMLOps, "
+        "and none is installed."
+    )
+    return int(ExitCode.USAGE)
 
 
 def _before_options(words: list[str]) -> list[str]:

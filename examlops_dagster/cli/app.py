@@ -1,6 +1,7 @@
-"""The groups of ``exa``, and what holds for all of them."""
+"""The groups of ``exa``, and what holds for all of them.
 
-from __future__ import annotations
+Annotations are real here, not strings: typer reads them.
+"""
 
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 
 from examlops_dagster.cli.assets import assets
 from examlops_dagster.cli.common import FileOption, JsonOption, ModuleOption, Options, guarded
+from examlops_dagster.cli.fresh import get, run
 
 app = typer.Typer(
     name="exa",
@@ -64,5 +66,8 @@ def init(context: typer.Context, as_json: JsonOption = False) -> None:
     chosen.say(text, home=str(here), written=written)
 
 
-GROUPS = frozenset({"assets", "init"})
+app.command("run")(run)
+app.command("get")(get)
+
+GROUPS = frozenset({"assets", "get", "init", "run"})
 """What ``exa`` has itself; anything else is looked for in another distribution."""

@@ -1,6 +1,7 @@
-"""``exa assets``."""
+"""``exa assets``.
 
-from __future__ import annotations
+Annotations are real here, not strings: typer reads them.
+"""
 
 from typing import Annotated, Any
 
@@ -25,19 +26,29 @@ assets = typer.Typer(
 )
 
 
-def _names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the names of assets."""
+def complete_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the names of assets; options are only parsed then, so no callback kept them."""
+    module: list[str] | None = None
+    file: str | None = None
+    level: Any = context
+    while level is not None:
+        module = module or level.params.get("module")
+        file = file or level.params.get("file")
+        level = level.parent
     try:
-        with options(context).project() as project:
+        with options(context, module, file).project() as project:
             names = list(project.graph.declarations)
     except Exception:  # noqa: BLE001 - completion must stay silent
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
-NameArgument = Annotated[str, typer.Argument(help="Name of an asset.", autocompletion=_names)]
+NameArgument = Annotated[
+    str, typer.Argument(help="Name of an asset.", autocompletion=complete_names)
+]
 OptionalName = Annotated[
-    str | None, typer.Argument(help="Name of an asset; all by default.", autocompletion=_names)
+    str | None,
+    typer.Argument(help="Name of an asset; all by default.", autocompletion=complete_names),
 ]
 PartitionOption = Annotated[
     str | None, typer.Option("--partition", help="One key of a partitioned asset.")
@@ -57,10 +68,15 @@ def declare(
     partitions: Annotated[
         str | None, typer.Option(help="daily:2024-01-01, hourly:, weekly:, monthly:, static:a,b")
     ] = None,
+    module: ModuleOption = None,
+    file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Declare an asset from the command line, or change such a declaration."""
-    chosen = options(context, as_json=as_json)
+    """Declare an asset from the command line, or change such a declaration.
+
+    It looks at such declarations alone, and loads no module.
+    """
+    chosen = options(context, module, file, as_json=as_json)
     upstreams = [d.strip() for text in deps or () for d in text.split(",") if d.strip()]
     with chosen.project(writing=True, bare=True) as project:
         project.declare(
@@ -72,11 +88,17 @@ def declare(
 
 @assets.command("undeclare")
 @guarded
-def undeclare(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
+def undeclare(
+    context: typer.Context,
+    name: NameArgument,
+    module: ModuleOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Take back a declaration made from the command line; what was built stays recorded."""
     from examlops_dagster.errors import UsageError
 
-    chosen = options(context, as_json=as_json)
+    chosen = options(context, module, file, as_json=as_json)
     with chosen.project(writing=True, bare=True) as project:
         if not project.catalog.undeclare(name):
             raise UsageError(
@@ -137,7 +159,7 @@ def list_(
     if chosen.as_json:
         emit(rows)
     elif rows:
-        head = ("Name", "Kind", "Version", "Freshness", "Deps")
+        head = ("Name", "Kind", "Version", "Freshness", "Deps", "Sinks")
         typer.echo(table(head, [_cells(row, head) for row in rows]))
     else:
         typer.echo(_NOTHING)
@@ -208,7 +230,7 @@ def plan(
 @guarded
 def materialize(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(help="Assets.", autocompletion=_names)],
+    names: Annotated[list[str], typer.Argument(help="Assets.", autocompletion=complete_names)],
     force: Annotated[
         bool, typer.Option("--force", help="Build the assets even if they are fresh.")
     ] = False,

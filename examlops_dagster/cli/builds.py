@@ -56,12 +56,33 @@ def print_report(report: Report, names: Sequence[str], *, as_json: bool) -> Exit
         emit(report_as_json(report))
     elif report.ok:
         _print_success(report, names)
+    return print_failures(report)
+
+
+def print_due(report: Report, *, as_json: bool) -> ExitCode:
+    """Print what building everything that was due did, and give its exit code."""
+    if as_json:
+        emit(report_as_json(report))
+    elif report.rebuilt:
+        typer.echo(f"Built what was due: {_names(report.rebuilt)}")
+        if report.unchanged:
+            typer.echo(f"  unchanged (not rebuilt): {_names(report.unchanged)}")
+    elif report.ok:
+        typer.echo("Nothing is due.")
+    return print_failures(report)
+
+
+def print_failures(report: Report) -> ExitCode:
+    """Print on stderr what went wrong, and give the exit code."""
     for node, why in report.fallbacks.items():
         tell(f"{node} was built {why}")
     for failed in report.failed:
         tell(f"Failed {failed.node}: {failed.reason}")
         if failed.log:
             tell(f"  log: {failed.log}")
+    for write in report.failed_sinks:
+        tell(f"Failed sink {write.url} of {write.node}: {write.error}")
+        tell(f"  the value is kept; write it again: exa assets sink {write.node.asset}")
     if not report.ok and report.rebuilt:
         tell(f"  rebuilt before: {_names(report.rebuilt)}")
     if report.cancelled:
@@ -83,7 +104,16 @@ def _print_success(report: Report, names: Sequence[str]) -> None:
         typer.echo(f"  skipped (fresh): {_names(report.skipped)}")
     if report.unchanged:
         typer.echo(f"  unchanged (not rebuilt): {_names(report.unchanged)}")
+    for node, why in report.fallbacks.items():
+        typer.echo(f"  fallback: {node} {why}")
 
 
 def _names(nodes: Iterable[Node]) -> str:
-    return ", ".join(map(str, nodes))
+    """Name nodes; the partitions of one asset by their number."""
+    by_asset: dict[str, list[Node]] = {}
+    for node in nodes:
+        by_asset.setdefault(node.asset, []).append(node)
+    return ", ".join(
+        str(found[0]) if len(found) == 1 else f"{asset} ({len(found)} partitions)"
+        for asset, found in by_asset.items()
+    )

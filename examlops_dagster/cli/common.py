@@ -6,7 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -73,7 +73,8 @@ class Options:
         if bare:
             project = Project(find_home(), reading=not writing)
         else:
-            project = open_project(self.modules, file=self.file, reading=not writing)
+            with redirect_stdout(sys.stderr):  # what modules print at import is no result
+                project = open_project(self.modules, file=self.file, reading=not writing)
         project.on_home_made = lambda home, written: tell(
             f"No home yet: wrote {', '.join(written)} in {home.folder}"
         )

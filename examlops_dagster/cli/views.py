@@ -25,6 +25,12 @@ class Verdict:
     status: Status
     kind: str
     partitioned: bool
+    failed_sinks: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """Why it is stale, what holds it up, and which of its sinks failed."""
+        return (*self.status.why, *self.failed_sinks)
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -37,7 +43,7 @@ class Verdict:
             "version": status.version,
             "fresh": status.state is State.FRESH,
             "state": status.state.value,
-            "reasons": list(status.why),
+            "reasons": list(self.why),
         }
 
 
@@ -47,18 +53,19 @@ def status_rows(project: Project, name: str | None, partition: str | None) -> li
         project.declared(name)
     if partition is not None and name is None:
         raise UsageError("--partition needs the name of an asset")
+    wanted = None if name is None or partition is None else project.nodes_of(name, partition)
     declarations = project.graph.declarations
+    failed_sinks = project.failed_sinks()
     found = []
     for node, status in project.statuses().items():
         declaration = declarations.get(node.asset)
         if declaration is None or (name is not None and node.asset != name):
             continue
-        if partition is not None and node.partition != partition:
+        if wanted is not None and node not in wanted:
             continue
         partitioned = declaration.partitions is not None
-        found.append(Verdict(status, declaration.kind, partitioned))
-    if partition is not None and not found:
-        raise UsageError(f"{name} has no partition {partition!r}")
+        failed = tuple(f"sink {w.url} failed: {w.error}" for w in failed_sinks.get(node, ()))
+        found.append(Verdict(status, declaration.kind, partitioned, failed))
     return found
 
 
@@ -69,29 +76,31 @@ def status_table(verdicts: Iterable[Verdict], *, by_key: bool) -> Iterator[list[
         by_asset.setdefault(verdict.status.node.asset, []).append(verdict)
     for name, found in by_asset.items():
         if found[0].partitioned and not by_key:
-            yield _summary(name, [v.status for v in found])
+            yield _summary(name, found)
             continue
         for verdict in found:
             status = verdict.status
             version = str(status.version or DASH)
-            why = "; ".join(status.why) or DASH
+            why = "; ".join(verdict.why) or DASH
             yield [str(status.node), version, status.shown, why]
 
 
 def listed(project: Project, *, historical: bool) -> list[dict[str, Any]]:
     """Give every asset with its latest version."""
     rows: dict[str, dict[str, Any]] = {}
+    failed_sinks = project.failed_sinks()
     for node, status in project.statuses().items():
         declaration = project.graph.declarations.get(node.asset)
         if declaration is None and not historical:
             continue
         row = rows.setdefault(node.asset, _listed(node.asset, status, declaration))
         row["version"] = max(row["version"], status.version)
+        row["sinks"] += [f"failed: {w.url}" for w in failed_sinks.get(node, ())]
     return list(rows.values())
 
 
 def _listed(name: str, status: Status, declaration: Declaration | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "version": 0, "state": status.state.value}
+    row: dict[str, Any] = {"name": name, "version": 0, "state": status.state.value, "sinks": []}
     if declaration is None:
         return {**row, "kind": "", "freshness": "", "deps": []}
     freshness = str(declaration.freshness) if declaration.function is not None else ""
@@ -162,11 +171,11 @@ def history_json(build: Build) -> dict[str, Any]:
     }
 
 
-def _summary(name: str, statuses: list[Status]) -> list[str]:
-    counts = Counter(status.shown for status in statuses)
+def _summary(name: str, verdicts: list[Verdict]) -> list[str]:
+    counts = Counter(v.status.shown for v in verdicts)
     words = ", ".join(f"{count} {shown}" for shown, count in counts.items()) or "no partitions"
-    first = next((s for s in statuses if s.state is State.FAILED), None)
-    first = first or next((s for s in statuses if s.reasons), None)
-    why = f"{first.node.partition}: {'; '.join(first.why)}" if first else DASH
-    version = max((s.version for s in statuses), default=0)
+    first = next((v for v in verdicts if v.status.state is State.FAILED), None)
+    first = first or next((v for v in verdicts if v.why), None)
+    why = f"{first.status.node.partition}: {'; '.join(first.why)}" if first else DASH
+    version = max((v.status.version for v in verdicts), default=0)
     return [name, str(version or DASH), words, why]

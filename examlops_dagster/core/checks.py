@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Always, FreshnessKind, Schedule
+from examlops_dagster.core.sinks import sink_problems
 from examlops_dagster.errors import Problem
 
 SERIALIZERS = ("json", "pickle", "parquet")
@@ -52,6 +53,8 @@ def _found(d: Declaration, orchestrators: Collection[str]) -> Iterator[tuple[str
         yield from _limit_problems(d, label)
         yield from _way_of_running_problems(d, label, orchestrators)
         yield from _display_problems(d, label)
+        for text in sink_problems(d):
+            yield f"{label}: {text}", ""
     if d.partitions is not None:
         for text in d.partitions.problems():
             yield f"{label}: {text}", ""

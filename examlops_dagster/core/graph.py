@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from examlops_dagster.core.checks import declaration_problems
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream
+from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.partitions import upstream_keys
 from examlops_dagster.core.seams import ORCHESTRATORS, Node, Snapshot
 from examlops_dagster.errors import DefinitionError, Problem
@@ -94,6 +95,15 @@ class Nodes:
     def of(self, name: str) -> list[Node]:
         """Give the nodes of an asset."""
         return [Node(name, key) for key in self.keys(name)]
+
+    def scheduled(self) -> list[Node]:
+        """Give the nodes that declare a Schedule."""
+        return [
+            node
+            for name, declaration in self.graph.declarations.items()
+            if isinstance(declaration.freshness, Schedule)
+            for node in self.of(name)
+        ]
 
     def upstreams(self, node: Node) -> list[tuple[Upstream, Sequence[str]]]:
         """Give the edges into a node, each with the keys of the upstream that it reads."""

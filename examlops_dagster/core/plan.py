@@ -85,6 +85,7 @@ def plan_targets(
     *,
     force: bool = False,
     deps: bool = True,
+    named: bool = True,
 ) -> Plan:
     """Plan what a request for ``targets`` builds: they and their stale ancestors.
 
@@ -108,8 +109,8 @@ def plan_targets(
     for node in _in_order(graph, nodes, slice_):
         verdict = verdicts.get(node) or Status(node, State.UNDECLARED)
         declaration = graph.declarations[node.asset]
-        named = node in wanted
-        forced = named and (force or declaration.node_type in (NodeType.SENSOR, NodeType.TASK))
+        always = named and declaration.node_type in (NodeType.SENSOR, NodeType.TASK)
+        forced = node in wanted and (force or always)
         if forced and declaration.function is None:
             forced = False  # nothing to call: a source is advanced by source-changed
         if not verdict.reasons and verdict.state is not State.UNDECLARED and not forced:
@@ -167,6 +168,15 @@ def plan_due(
             elif verdict.state is not State.RUNNING:
                 blocked[node] = f"{verdict.shown}: {'; '.join(verdict.why)}"
     return Plan((), tuple(steps), tuple(skipped), tuple(Blocked(*b) for b in blocked.items()))
+
+
+def joined(graph: Graph, first: Plan, second: Plan) -> Plan:
+    """Join two plans over one snapshot; a step of the first stands for that of the second."""
+    have = {step.node for step in first.steps}
+    position = {name: n for n, name in enumerate(graph.declarations)}
+    steps = [*first.steps, *(step for step in second.steps if step.node not in have)]
+    steps.sort(key=lambda step: position[step.node.asset])
+    return Plan((*first.targets, *second.targets), tuple(steps))
 
 
 def slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:

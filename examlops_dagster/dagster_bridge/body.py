@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dagster import (
+    AssetCheckResult,
+    AssetCheckSeverity,
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
@@ -29,15 +31,17 @@ from dagster._core.definitions.source_asset import (
 from dagster._core.storage.tags import SYSTEM_TAG_PREFIX
 
 from examlops_dagster.core.seams import BuildState, Node
+from examlops_dagster.core.sinks import check_name
 from examlops_dagster.core.walk import last_line
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager, Kept
 from examlops_dagster.dagster_bridge.node import NodeBuild, Product
 from examlops_dagster.dagster_bridge.partitions import keys_of_run
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.dagster_bridge.translator import slug
+from examlops_dagster.delivery import deliver
 from examlops_dagster.errors import AssetBuildError, ExamlopsError, UsageError
 from examlops_dagster.formats import decode
-from examlops_dagster.ledger.builds import dump_reads
+from examlops_dagster.ledger.builds import dump_reads, utc_now
 from examlops_dagster.ledger.event_log import (
     BUILD_TAG,
     BUILT_FROM,
@@ -47,6 +51,7 @@ from examlops_dagster.ledger.event_log import (
     SLICE_TAG,
     VERSION_TAG,
 )
+from examlops_dagster.ledger.sinks import SinkWrite
 
 
 def build(context: AssetExecutionContext, location: Location, name: str) -> Iterator[Any]:
@@ -113,6 +118,8 @@ class _Step:
                 build_.fail(product.attempt, OSError("its value could not be stored"))
                 raise
             build_.complete(product)
+            for write in self._deliver(product):
+                yield self._check(write)
 
     def several(self, nodes: list[Node]) -> Iterator[Any]:
         """Build the keys of a range, each with its own event and data version.
@@ -129,6 +136,7 @@ class _Step:
             )
         values = manager.values(self.context.instance)
         key = self._key
+        delivered: list[SinkWrite] = []
         for node in nodes:
             build_ = self._node_build(node)
             with build_.claimed():
@@ -147,8 +155,11 @@ class _Step:
                     build_.fail(product.attempt, error)
                     raise
                 build_.complete(product)
-        if not self.failed:
-            yield MaterializeResult(asset_key=key, metadata={NO_EVENTS: True})
+                delivered.extend(self._deliver(product))
+        if self.failed:
+            return
+        yield MaterializeResult(asset_key=key, metadata={NO_EVENTS: True})
+        yield from self._checks_of_range(nodes, delivered)
 
     def _node_build(self, node: Node) -> NodeBuild:
         return NodeBuild(self.context, self.location, self.runtime, node)
@@ -166,6 +177,55 @@ class _Step:
         except AssetBuildError as error:
             self.failed[build_.node] = error
             return None
+
+    def _deliver(self, product: Product) -> list[SinkWrite]:
+        """Write the value to the sinks; where the function was not called, say how they stand."""
+        declaration = self.location.graph.declarations[self.name]
+        node = product.attempt.node
+        if not declaration.sinks:
+            return []
+        if product.state is BuildState.UNCHANGED:
+            return self.runtime.sink_writes.of(node)
+        writes = deliver(
+            declaration,
+            node,
+            product.data_version,
+            None if product.value is None else decode(product.value),
+            folder=self.runtime.home.folder,
+            writes=self.runtime.sink_writes,
+        )
+        for write in writes:
+            if write.error:
+                self.context.log.error("Sink %s of %s failed: %s", write.url, node, write.error)
+            else:
+                self.context.log.info("Wrote %s to %s", node, write.url)
+        return writes
+
+    def _check(self, write: SinkWrite, failed: int = 0) -> AssetCheckResult:
+        """Report a sink as an asset check, which does not block what is below."""
+        metadata: dict[str, Any] = {"url": write.url}
+        if write.error:
+            metadata["error"] = write.error
+        if failed:
+            metadata["failed_partitions"] = failed
+        return AssetCheckResult(
+            passed=not write.error,
+            asset_key=self._key,
+            check_name=check_name(write.number),
+            severity=AssetCheckSeverity.ERROR,
+            metadata=metadata,
+        )
+
+    def _checks_of_range(
+        self, nodes: list[Node], delivered: list[SinkWrite]
+    ) -> Iterator[AssetCheckResult]:
+        """Report each sink once for a range: failed if a partition of it could not be written."""
+        declaration = self.location.graph.declarations[self.name]
+        for number, sink in enumerate(declaration.sinks, start=1):
+            mine = [write for write in delivered if write.number == number]
+            bad = [write for write in mine if write.error]
+            last = SinkWrite(nodes[-1], number, sink.url, "", "", utc_now())
+            yield self._check((bad or mine or [last])[-1], len(bad))
 
     def _ending(self) -> Failure | RetryRequested:
         """Say how the step ends: another attempt if a budget leaves one, else as failed."""

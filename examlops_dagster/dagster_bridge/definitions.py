@@ -11,6 +11,7 @@ from dagster import (
     Any as DagsterAny,
 )
 from dagster import (
+    AssetCheckSpec,
     AssetExecutionContext,
     AssetIn,
     AssetKey,
@@ -24,9 +25,11 @@ from dagster import (
     SourceAsset,
     multi_asset,
 )
+from dagster._utils.warnings import disable_dagster_warnings
 
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream, remember
 from examlops_dagster.core.freshness import Manual
+from examlops_dagster.core.sinks import check_name
 from examlops_dagster.dagster_bridge.automation import (
     KeptFresh,
     choose_form,
@@ -87,7 +90,8 @@ def build_definitions(
         remember(declaration)  # so that `exa -m` finds them by the module that holds the result
     location = Location(project.graph, project.code_versions, os.environ)
     translate = translator(project.graph, project.code_versions)
-    buildable = sum(d.function is not None for d in project.graph.declarations.values())
+    declared = project.graph.declarations.values()
+    buildable = sum(1 + len(d.sinks) for d in declared if d.function is not None)
     form = choose_form(automation, buildable, into)
     ours = definitions_of(
         project,
@@ -174,6 +178,26 @@ def keys_of(definitions: Definitions) -> set[AssetKey]:
     return keys
 
 
+def _sink_checks(declaration: Declaration, spec: AssetSpec) -> list[AssetCheckSpec]:
+    """Give the checks that report the sinks, with the asset's partitions.
+
+    Dagster calls partitions of checks a preview; without them the last key would hide the others.
+    """
+    partitions: dict[str, Any] = {}
+    if declaration.partitions is not None:
+        partitions["partitions_def"] = partitions_def(declaration.partitions)
+    with disable_dagster_warnings():
+        return [
+            AssetCheckSpec(
+                check_name(number),
+                asset=spec.key,
+                description=f"The value is written to {sink.url} after each build.",
+                **partitions,
+            )
+            for number, sink in enumerate(declaration.sinks, start=1)
+        ]
+
+
 def _assets_definition(
     declaration: Declaration, spec: AssetSpec, translate: Translator, location: Location
 ) -> AssetsDefinition:
@@ -203,6 +227,7 @@ def _assets_definition(
         },
         partitions_def=partitions_def(declaration.partitions),
         backfill_policy=BackfillPolicy.single_run() if declaration.partitions else None,
+        check_specs=_sink_checks(declaration, spec),
         required_resource_keys={IO_MANAGER_KEY},
         pool=declaration.pool,
     )

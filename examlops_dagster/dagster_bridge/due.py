@@ -56,7 +56,8 @@ def due(
     now = clock()
     dynamic = runtime.event_log.dynamic_keys()
     existing = Nodes(graph, Snapshot(now, dynamic=dynamic))
-    runtime.ledger.see(_scheduled(graph, existing, runtime.ledger.first_seen()), now)
+    seen = runtime.ledger.first_seen()
+    runtime.ledger.see([node for node in existing.scheduled() if node not in seen], now)
     snapshot = Snapshot(
         now,
         runtime.home.zone,
@@ -84,16 +85,6 @@ def has_schedule_of_its_own(declaration: Declaration) -> bool:
 
 def _builds(part: Plan) -> list[Step]:
     return [step for step in part.steps if step.action is Action.BUILD]
-
-
-def _scheduled(graph: Graph, nodes: Nodes, seen: dict[Node, datetime]) -> list[Node]:
-    return [
-        node
-        for name, declaration in graph.declarations.items()
-        if isinstance(declaration.freshness, Schedule)
-        for node in nodes.of(name)
-        if node not in seen
-    ]
 
 
 def _without_fresh_ticks(graph: Graph, plan: Plan, snapshot: Snapshot) -> Plan:

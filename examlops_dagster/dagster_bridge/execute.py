@@ -52,7 +52,8 @@ def execute(
     report = Report(plan.targets, skipped=list(plan.skipped))
     tell = progress or _tell_nobody
     project.make_home()
-    project.ledger.lift(step.node for step in plan.steps)
+    if plan.targets:  # somebody asks for these; what is merely due keeps to its budget
+        project.ledger.lift(step.node for step in plan.steps)
     for step in plan.steps:
         if step.action is Action.ADOPT:
             project.adopt_source(step.node)
@@ -74,6 +75,9 @@ def execute(
     finally:
         location.close()
         project.event_log.sync()
+        failed_sinks = project.failed_sinks()
+        for node in report.rebuilt:
+            report.failed_sinks.extend(failed_sinks.get(node, ()))
     return report
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from examlops_dagster.core.plan import Plan
 from examlops_dagster.core.seams import Node, Progress
 from examlops_dagster.errors import UsageError
+from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.ledger.sinks import SinkWrite
 from examlops_dagster.orchestrators.registry import choose
 from examlops_dagster.project import ModuleLike, Project, open_project
 
@@ -50,6 +52,8 @@ class Report:
         Nodes of the slice that were fresh from the start.
     failed
         Nodes that failed.
+    failed_sinks
+        Sinks that could not be written; the assets themselves were built.
     cancelled
         Whether somebody ended it: Ctrl-C, or Terminate in the UI.
     fallbacks
@@ -63,9 +67,18 @@ class Report:
     unchanged: list[Node] = field(default_factory=list)
     skipped: list[Node] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+    failed_sinks: list[SinkWrite] = field(default_factory=list)
     cancelled: bool = False
     fallbacks: dict[Node, str] = field(default_factory=dict)
     runs: list[str] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        """Add what a further request did."""
+        for mine in fields(self):
+            if isinstance(getattr(self, mine.name), list):
+                getattr(self, mine.name).extend(getattr(other, mine.name))
+        self.fallbacks.update(other.fallbacks)
+        self.cancelled = self.cancelled or other.cancelled
 
     @property
     def ok(self) -> bool:
@@ -137,18 +150,21 @@ def materialize_in(
     no_deps: bool = False,
     orchestrator: str | None = None,
     in_process: bool = False,
+    named: bool = True,
     progress: Progress | None = None,
 ) -> Report:
     """As `materialize`, over a project that is already open.
 
     Parameters
     ----------
+    named
+        Whether a person names the targets, so that sensors and tasks among them run in any case.
     progress
         Told what is being built.
     """
     if orchestrator is not None:
         choose(orchestrator, None, os.environ)
-    plan = project.plan(names, partition=partition, force=force, deps=not no_deps)
+    plan = project.plan(names, partition=partition, force=force, deps=not no_deps, named=named)
     refuse_blocked(plan)
     if plan.is_empty:
         return Report(plan.targets, skipped=list(plan.skipped))
@@ -157,6 +173,53 @@ def materialize_in(
     return execute(
         project, plan, orchestrator=orchestrator, in_process=in_process, progress=progress
     )
+
+
+def run_due_in(
+    project: Project,
+    names: Sequence[str] = (),
+    *,
+    orchestrator: str | None = None,
+    in_process: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Build everything that is due, each node once.
+
+    Parameters
+    ----------
+    project
+        An open project.
+    names
+        Confine it to these and what they are made from; a task among them runs in any case.
+    orchestrator, in_process, progress
+        As for `materialize_in`.
+
+    Returns
+    -------
+    Report
+        Of all that was built. What became stale by it (below a sensor that saw something new) is
+        built too.
+    """
+    if orchestrator is not None:
+        choose(orchestrator, None, os.environ)
+    for name in names:
+        project.declared(name)
+    project.ledger.see(project.unseen_schedules(), utc_now())
+    total = Report()
+    done: set[Node] = set()
+    while True:
+        plan = project.plan_due(names, done)
+        if plan.is_empty:
+            return total
+        from examlops_dagster.dagster_bridge.execute import execute  # noqa: PLC0415 - dagster
+
+        report = execute(
+            project, plan, orchestrator=orchestrator, in_process=in_process, progress=progress
+        )
+        done |= {step.node for step in plan.steps}
+        total.add(report)
+        if not report.ok:
+            return total
 
 
 def refuse_blocked(plan: Plan) -> None:
@@ -181,6 +244,9 @@ def as_json(report: Report) -> dict[str, Any]:
         "skipped": list(map(str, report.skipped)),
         "unchanged": list(map(str, report.unchanged)),
         "failed": [{"name": str(f.node), "error": f.reason, "log": f.log} for f in report.failed],
+        "failed_sinks": [
+            {"name": str(w.node), "url": w.url, "error": w.error} for w in report.failed_sinks
+        ],
         "cancelled": report.cancelled,
         "fallback": {str(node): why for node, why in report.fallbacks.items()},
         "runs": report.runs,

@@ -16,6 +16,7 @@ from examlops_dagster.core.seams import AssetOrchestrator
 from examlops_dagster.home import Home
 from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.event_log import EventLog
+from examlops_dagster.ledger.sinks import SinkWrites
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.registry import make
 from examlops_dagster.store.engine import Database
@@ -30,7 +31,7 @@ class Runtime:
     ----------
     home
         The instance's folder, with the environment of the process.
-    database, ledger, event_log
+    database, ledger, event_log, sink_writes
         platform.db of that home, and what is read and written in it.
     """
 
@@ -38,6 +39,7 @@ class Runtime:
     database: Database
     ledger: BuildsLedger
     event_log: EventLog
+    sink_writes: SinkWrites
 
 
 class Location:
@@ -81,6 +83,7 @@ class Location:
                     database,
                     BuildsLedger(database),
                     EventLog(instance, database, self.graph),
+                    SinkWrites(database),
                 )
                 self._runtimes[str(home.folder), home.database] = found
             return found

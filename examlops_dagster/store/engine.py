@@ -11,6 +11,7 @@ import importlib
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -136,8 +137,7 @@ class Database:
             raw = sqlite3.connect(
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            raw.execute("PRAGMA journal_mode = WAL")
-            raw.execute("PRAGMA synchronous = NORMAL")
+            _set_up(raw)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(
                 f"cannot open {path}: {error} → PLATFORM_DB names another place"
@@ -156,3 +156,22 @@ class Database:
             return psycopg.connect(self.location, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             raise StoreError(f"cannot reach Postgres: {error}") from error
+
+
+def _set_up(raw: sqlite3.Connection) -> None:
+    deadline = time.monotonic() + BUSY_SECONDS
+    try:
+        while True:
+            try:
+                raw.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                # of two processes that open a new file, SQLite lets one fail without waiting
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                break
+        raw.execute("PRAGMA synchronous = NORMAL")
+    except sqlite3.Error:
+        raw.close()
+        raise

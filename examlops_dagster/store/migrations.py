@@ -92,6 +92,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE watermarks (name TEXT PRIMARY KEY, mark TEXT NOT NULL)",
         "CREATE TABLE hosts (host TEXT PRIMARY KEY, seen_at REAL NOT NULL)",
     ),
+    (
+        """CREATE TABLE sink_writes (
+            asset TEXT NOT NULL,
+            partition TEXT NOT NULL,
+            number INTEGER NOT NULL,
+            url TEXT NOT NULL,
+            data_version TEXT NOT NULL,
+            error TEXT NOT NULL,
+            written_at REAL NOT NULL,
+            PRIMARY KEY (asset, partition, number)
+        )""",
+    ),
 )
 """Append only: a step that was released is never edited."""
 

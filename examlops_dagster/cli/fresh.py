@@ -1,0 +1,168 @@
+"""``exa run`` and ``exa get``, and what mends a failed build or sink."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from examlops_dagster.cli.assets import NameArgument, PartitionOption, assets, complete_names
+from examlops_dagster.cli.common import (
+    ExitCode,
+    FileOption,
+    JsonOption,
+    ModuleOption,
+    emit,
+    guarded,
+    options,
+    tell,
+)
+
+OrchestratorOption = Annotated[
+    str | None, typer.Option(help="local, scheduler, prefect, or of an installed package.")
+]
+InProcessOption = Annotated[
+    bool, typer.Option("--in-process", help="Call the functions here, without their time limits.")
+]
+
+
+@guarded
+def run(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="An asset if it is due, a task always; all that is due by default.",
+            autocompletion=complete_names,
+        ),
+    ] = None,
+    orchestrator: OrchestratorOption = None,
+    in_process: InProcessOption = False,
+    module: ModuleOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build everything that is due now, once.
+
+    What waits for its schedule, for a Manual asset or for a request stays as it is.
+    """
+    from examlops_dagster.cli.builds import print_due, stdout_kept
+    from examlops_dagster.dagster_bridge.run import run_due_in
+
+    chosen = options(context, module, file, as_json=as_json)
+    with chosen.project(writing=True) as project, stdout_kept() as show:
+        report = run_due_in(
+            project,
+            names or (),
+            orchestrator=orchestrator,
+            in_process=in_process,
+            progress=show.progress,
+        )
+    code = print_due(report, as_json=chosen.as_json)
+    if code is not ExitCode.DONE:
+        raise typer.Exit(code)
+
+
+@guarded
+def get(
+    context: typer.Context,
+    name: NameArgument,
+    partition: PartitionOption = None,
+    path: Annotated[bool, typer.Option("--path", help="Print the path of the value.")] = False,
+    module: ModuleOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build an asset if it is stale, and print its value, or the path of a value that is no text.
+
+    JSON values are printed; others (a model, a table) by the path of their file.
+    """
+    from examlops_dagster.cli.builds import print_failures, stdout_kept
+    from examlops_dagster.core.seams import Node
+    from examlops_dagster.dagster_bridge.run import materialize_in
+    from examlops_dagster.errors import UsageError
+    from examlops_dagster.formats import decode
+
+    chosen = options(context, module, file, as_json=as_json)
+    with chosen.project(writing=True) as project:
+        with stdout_kept() as show:
+            report = materialize_in(
+                project, [name], partition=partition, named=False, progress=show.progress
+            )
+        code = print_failures(report)
+        if code is not ExitCode.DONE:
+            raise typer.Exit(code)
+        nodes: list[Node] = list(report.targets)
+        if len(nodes) != 1:
+            raise UsageError(f"{name} has {len(nodes)} partitions → name one: --partition KEY")
+        value, file_path = project.value(nodes[0])
+        record = project.ledger.records(nodes)[nodes[0]]
+        readable = value.format == "json" and not path
+        if chosen.as_json:
+            emit(
+                {
+                    "name": name,
+                    "partition": nodes[0].partition or None,
+                    "version": record.version,
+                    "path": str(file_path),
+                    "value": decode(value) if value.format == "json" else None,
+                }
+            )
+        elif readable:
+            emit(decode(value))
+        else:
+            typer.echo(str(file_path))
+
+
+@assets.command("retry")
+@guarded
+def retry(
+    context: typer.Context,
+    name: NameArgument,
+    partition: PartitionOption = None,
+    orchestrator: OrchestratorOption = None,
+    module: ModuleOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lift the hold on an asset whose attempts failed or were cancelled, and build it."""
+    from examlops_dagster.cli.builds import print_report, stdout_kept
+    from examlops_dagster.dagster_bridge.run import materialize_in
+
+    chosen = options(context, module, file, as_json=as_json)
+    with chosen.project(writing=True) as project, stdout_kept() as show:
+        report = materialize_in(
+            project,
+            [name],
+            partition=partition,
+            orchestrator=orchestrator,
+            progress=show.progress,
+        )
+    code = print_report(report, [name], as_json=chosen.as_json)
+    if code is not ExitCode.DONE:
+        raise typer.Exit(code)
+
+
+@assets.command("sink")
+@guarded
+def sink(
+    context: typer.Context,
+    name: NameArgument,
+    partition: PartitionOption = None,
+    module: ModuleOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the value of an asset to its sinks again, without building it."""
+    chosen = options(context, module, file, as_json=as_json)
+    with chosen.project(writing=True) as project:
+        writes = project.rewrite_sinks(name, partition)
+    if chosen.as_json:
+        emit([{"name": str(w.node), "url": w.url, "error": w.error or None} for w in writes])
+    for write in writes:
+        if write.error:
+            tell(f"Failed sink {write.url} of {write.node}: {write.error}")
+        elif not chosen.as_json:
+            typer.echo(f"Wrote {write.node} to {write.url}")
+    if any(write.error for write in writes):
+        raise typer.Exit(ExitCode.FAILED)
