@@ -30,6 +30,7 @@ from examlops_dagster.dagster_bridge.slices import slice_tags
 from examlops_dagster.errors import UsageError
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.event_log import PROCESS_TAG, process_tag
+from examlops_dagster.ledger.watermark import held_open
 from examlops_dagster.project import Project
 
 CANCEL_POLL_SECONDS = 1.0
@@ -102,7 +103,10 @@ class _Runs:
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
         self.report.runs.append(run.run_id)
-        with _terminate_is_obeyed(log.instance, run.run_id):
+        with (
+            held_open(self.project.home.folder, run.run_id),
+            _terminate_is_obeyed(log.instance, run.run_id),
+        ):
             for event in execute_run_iterator(InMemoryJob(job), run, log.instance):
                 self._event(event, run)
         self._ended(run, nodes)

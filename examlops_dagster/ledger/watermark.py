@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,26 @@ def read_until(home: Path, former: Watermark) -> int:
             (former.last_at, _AMPLE),
         )
     return int(event_id)
+
+
+@contextmanager
+def held_open(home: Path, run_id: str) -> Iterator[None]:
+    """Keep a connection to each file of Dagster's default event storage while a run executes.
+
+    Dagster opens a connection for each event and closes it again. The last one that SQLite sees
+    closed copies the whole write-ahead log into the database and syncs both, a third of the cost
+    of a step; with one more that stays open it does not.
+    """
+    with ExitStack() as stack:
+        if _is_default_storage(home):
+            for name in ("index", run_id):
+                path = home / "history" / "runs" / f"{name}.db"
+                if path.exists():
+                    with suppress(sqlite3.Error):
+                        connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
+                        stack.enter_context(closing(connection))
+                        connection.execute("SELECT 1 FROM event_logs LIMIT 1").fetchall()
+        yield
 
 
 def _open_work(home: Path, dead_runs: tuple[str, ...]) -> bool:
