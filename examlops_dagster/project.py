@@ -46,6 +46,7 @@ from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import Build, BuildsLedger, utc_now
 from examlops_dagster.ledger.sinks import SinkWrite, SinkWrites
 from examlops_dagster.store.engine import Database
+from examlops_dagster.store.hosts import check_host
 from examlops_dagster.store.migrations import migrate
 from examlops_dagster.values import FileValues
 
@@ -86,6 +87,8 @@ class Project:
         if (self.reading or not self.home.exists) and not database.exists:
             database = Database(":memory:")
         migrate(database)
+        if not self.reading and database.exists:
+            check_host(database)
         return database
 
     @cached_property
@@ -682,15 +685,16 @@ def _orchestrators(declarations: Iterable[Declaration]) -> frozenset[str]:
 
 
 def _import(name: str) -> ModuleType:
+    unknown = UsageError(
+        f"no module named {name!r} → -m takes a module importable from here, -f a file"
+    )
+    if name.startswith("."):  # a relative import, which has no meaning here
+        raise unknown
     try:
-        if name.startswith("."):  # a relative import, which has no meaning here
-            raise ModuleNotFoundError(name, name=name)
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise UsageError(
-                f"no module named {name!r} → -m takes a module importable from here, -f a file"
-            ) from error
+            raise unknown from error
         raise DefinitionError([_import_problem(name, error)]) from error
     except ExamlopsError:
         raise

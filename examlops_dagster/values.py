@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +15,12 @@ from examlops_dagster.formats import SUFFIXES
 
 KEPT = 2
 """Files kept of one node: the current one, and the one before it that somebody may still read."""
+
+LONGEST_NAME = 200
+"""Characters of a folder's name; a longer one is cut, and told apart by a hash."""
+
+LEFTOVER_SECONDS = 86_400
+"""After which a half written file belongs to nobody any more."""
 
 
 class FileValues:
@@ -37,9 +44,11 @@ class FileValues:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{_stem(data_version)}{SUFFIXES[value.format]}"
         write_atomically(path, value.payload)
-        for old in sorted(folder.iterdir(), key=_modified, reverse=True)[KEPT:]:
-            if old.is_file() and old != path:
-                old.unlink(missing_ok=True)
+        # assets below this name, and its partitions, have folders beside the files
+        kept = [p for p in folder.iterdir() if p.suffix in _FORMATS and p.is_file() and p != path]
+        for old in sorted(kept, key=_modified, reverse=True)[KEPT - 1 :]:
+            old.unlink(missing_ok=True)
+        _remove_leftovers(folder)
         return path
 
     def path(self, key: Sequence[str], partition: str, data_version: str | None) -> Path | None:
@@ -61,18 +70,19 @@ class FileValues:
 
     def folder(self, key: Sequence[str], partition: str) -> Path:
         """Give the folder of a node; names cannot leave the root."""
-        parts = [_safe(part) for part in (*key, "@", partition) if part]
-        if not partition:
-            parts.pop()
+        parts = [_safe(part) for part in key]
+        if partition:
+            parts.extend(("@", _safe(partition)))
         return self.root.joinpath(*parts)
 
 
+_PART = ".part"
 _FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}
 
 
 def write_atomically(path: Path, payload: bytes) -> None:
     """Write a file that is there whole or not at all, also after a power cut."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=_PART)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(payload)
@@ -89,7 +99,17 @@ def _stem(data_version: str) -> str:
 
 
 def _safe(part: str) -> str:
-    return quote(part, safe="@") if part.strip(".") else part.replace(".", "%2E")
+    name = quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
+    if len(name) > LONGEST_NAME:
+        return f"{name[:LONGEST_NAME]}%%{hashlib.sha256(part.encode()).hexdigest()[:16]}"
+    return name
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote have left half done."""
+    for part in folder.glob(f"*{_PART}"):
+        if time.time() - _modified(part) / 1e9 > LEFTOVER_SECONDS:
+            part.unlink(missing_ok=True)
 
 
 def _modified(path: Path) -> int:

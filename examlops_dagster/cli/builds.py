@@ -12,8 +12,8 @@ import typer
 
 from examlops_dagster.cli.common import ExitCode, emit, tell
 from examlops_dagster.core.seams import Node
-from examlops_dagster.dagster_bridge.run import Report
-from examlops_dagster.dagster_bridge.run import as_json as report_as_json
+from examlops_dagster.dagster_bridge.report import Report
+from examlops_dagster.dagster_bridge.report import as_json as report_as_json
 
 
 class Terminal:

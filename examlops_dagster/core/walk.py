@@ -161,17 +161,19 @@ class Walk:
         return outcome
 
     def _build(self, step: Step, judge: Judge) -> None:
-        declaration = self.graph.declarations[step.node.asset]
-        inputs_as_read(judge.nodes, step.node, self.ledger.records())  # no retry helps here
-        for attempt_number in range(1, declaration.retries + 2):
+        node = step.node
+        backoff = self.graph.declarations[node.asset].retry_backoff
+        inputs_as_read(judge.nodes, node, self.ledger.records())  # no retry helps here
+        held = self.ledger.holds([node]).get(node)
+        while True:
+            same = held is not None and held.fingerprint == judge.fingerprint(node)
             try:
-                self._attempt(step, judge, attempt_number)
-            except BuildCancelledError:
-                raise
+                self._attempt(step, judge, 1 + (held.failures if held and same else 0))
             except AssetBuildError:
-                if attempt_number > declaration.retries:
+                held = self.ledger.holds([node]).get(node)
+                if held is None or judge.is_held(node, held):
                     raise
-                self.sleep(declaration.retry_backoff * attempt_number)
+                self.sleep(backoff * held.failures)
             else:
                 return
 

@@ -27,6 +27,7 @@ from dagster import (
 from dagster._core.definitions.declarative_automation.automation_condition import AutomationResult
 from dagster._core.definitions.declarative_automation.automation_context import AutomationContext
 from dagster._core.definitions.events import AssetKeyPartitionKey
+from dagster._utils.warnings import suppress_dagster_warnings
 
 from examlops_dagster.core.freshness import Freshness
 from examlops_dagster.dagster_bridge.due import due
@@ -99,6 +100,7 @@ class KeptFresh(AutomationCondition[AssetKey]):
         return found
 
 
+@suppress_dagster_warnings  # that the parameter is in beta is not the user's concern
 def condition_sensor(keys: Sequence[AssetKey]) -> AutomationConditionSensorDefinition:
     """Give the sensor that evaluates our conditions."""
     return AutomationConditionSensorDefinition(

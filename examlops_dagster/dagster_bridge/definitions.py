@@ -3,6 +3,7 @@
 Annotations are real here, not strings: Dagster reads that of the op body.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -45,6 +46,7 @@ from examlops_dagster.dagster_bridge.translator import Translator, slug
 from examlops_dagster.project import ModuleLike, Project, open_project
 
 OUTPUT = "result"
+logger = logging.getLogger(__name__)
 Automation: TypeAlias = Literal["conditions", "sensor", "off"]
 
 
@@ -86,6 +88,12 @@ def build_definitions(
     if isinstance(modules, str) or not isinstance(modules, Sequence):
         modules = [modules]
     project = open_project(modules)
+    if not os.environ.get("DAGSTER_HOME"):
+        logger.warning(
+            "DAGSTER_HOME is not set: Dagster's commands would use a temporary home and delete it "
+            "→ run `exa init` in %s, and start them there (they read its .env)",
+            project.home.folder,
+        )
     for declaration in project.in_code:
         remember(declaration)  # so that `exa -m` finds them by the module that holds the result
     location = Location(project.graph, project.code_versions, os.environ)

@@ -24,7 +24,7 @@ from examlops_dagster.core.seams import BuildState, Node, Progress, Snapshot
 from examlops_dagster.dagster_bridge.body import error_file
 from examlops_dagster.dagster_bridge.definitions import definitions_of, keys_of
 from examlops_dagster.dagster_bridge.node import IN_PROCESS_TAG, ORCHESTRATOR_TAG
-from examlops_dagster.dagster_bridge.run import Failed, Report
+from examlops_dagster.dagster_bridge.report import Failed, Report
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.slices import slice_tags
 from examlops_dagster.errors import UsageError

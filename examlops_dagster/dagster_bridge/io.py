@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dagster import DagsterInstance, InputContext, IOManager, OutputContext
+from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from examlops_dagster.core.seams import Value
 from examlops_dagster.core.versions import content_version
@@ -52,7 +53,7 @@ class ExamlopsIOManager(IOManager):
         context.add_output_metadata({"path": str(path), "size": len(kept.value.payload)})
 
     def load_input(self, context: InputContext) -> Any:
-        """Read the newest value; a dict by key where several partitions are asked for."""
+        """Read the value that is recorded last; a dict by key for several partitions."""
         store = self.values(context.instance)
         if not context.has_asset_partitions:
             return self._load(store, context, "")
@@ -69,7 +70,13 @@ class ExamlopsIOManager(IOManager):
 
     @staticmethod
     def _load(store: FileValues, context: InputContext, partition: str) -> Any:
-        value = store.load(context.asset_key.path, partition, None)
+        # the newest file may be of a build that was killed before it was recorded
+        record = context.instance.get_latest_data_version_record(
+            context.asset_key, partition_key=partition or None
+        )
+        stated = extract_data_version_from_entry(record.event_log_entry) if record else None
+        value = store.load(context.asset_key.path, partition, stated.value) if stated else None
+        value = value or store.load(context.asset_key.path, partition, None)
         if value is None:
             raise FileNotFoundError(
                 f"no value of {context.asset_key.to_user_string()} is kept: its function returns "

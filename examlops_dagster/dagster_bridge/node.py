@@ -208,6 +208,8 @@ class NodeBuild:
         while True:
             held = self._runtime.ledger.claim(node, token, self._context.run.run_id)
             if held is None:
+                if told is not None:  # what others wrote meanwhile
+                    self._runtime.event_log.sync()
                 return
             if told is None or told.token != held.token:
                 told = held
@@ -262,6 +264,13 @@ class NodeBuild:
         store = manager.values(self._context.instance)
         value = store.load(key.path, upstream.partition, records[upstream].data_version)
         if value is None:
+            current = self._runtime.ledger.records([upstream]).get(upstream)
+            if current != records[upstream]:
+                raise AssetBuildError(
+                    self.node.asset,
+                    f"upstream {upstream} changed while its value was loaded → ask again",
+                    partition=self.node.partition,
+                )
             raise ResultError(
                 self.node.asset,
                 f"no value of {upstream} is kept: its function returns nothing → use deps "

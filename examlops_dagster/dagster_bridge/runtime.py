@@ -20,6 +20,7 @@ from examlops_dagster.ledger.sinks import SinkWrites
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.registry import make
 from examlops_dagster.store.engine import Database
+from examlops_dagster.store.hosts import check_host
 from examlops_dagster.store.migrations import migrate
 
 
@@ -78,6 +79,7 @@ class Location:
             if found is None:
                 database = Database(home.database)
                 migrate(database)
+                check_host(database)
                 found = Runtime(
                     home,
                     database,

@@ -1,0 +1,68 @@
+"""The README's transcript is run, and its code blocks are loaded."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+EXA = Path(sys.executable).with_name("exa")
+
+
+def section(name):
+    [found] = re.findall(rf"<!-- run: {name} -->(.*?)<!-- end: {name} -->", README, re.DOTALL)
+    return found
+
+
+def blocks(text, language):
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def exa(folder, *arguments):
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("EXAMLOPS_", "DAGSTER_", "PLATFORM_DB"))
+    }
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")
+    return subprocess.run(
+        [EXA, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_transcript_is_what_the_commands_print(tmp_path):
+    text = section("transcript")
+    [module] = blocks(text, "python")
+    (tmp_path / "pipeline.py").write_text(module, encoding="utf-8")
+    [console] = blocks(text, "console")
+    for part in console.strip().split("$ ")[1:]:
+        command, _, expected = part.partition("\n")
+        result = exa(tmp_path, *command.split()[1:])
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.strip() == expected.strip(), command
+
+
+def test_the_declarations_load_and_build(tmp_path):
+    [module] = blocks(section("module"), "python")
+    (tmp_path / "declared.py").write_text(module, encoding="utf-8")
+    status = exa(tmp_path, "-m", "declared", "assets", "status")
+    assert status.returncode == 0, status.stderr
+    built = exa(tmp_path, "-m", "declared", "assets", "materialize", "daily_report", "jobs_daily")
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "report.json").is_file()
+    assert "jobs_daily (3 partitions)" in built.stdout
+
+
+def test_every_command_that_is_named_exists(tmp_path):
+    named = set(re.findall(r"`exa ((?:assets )?[a-z-]+)", README))
+    assert named
+    for command in named:
+        shown = exa(tmp_path, *command.split(), "--help")
+        assert shown.returncode == 0, command
