@@ -1,0 +1,1 @@
+"""Batch schedulers: submit, ask, cancel. One contract, one file for each scheduler."""

@@ -1,0 +1,191 @@
+"""The contract of a scheduler, and the states of a job with their facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+
+class FailureClass(Enum):
+    """Whose fault an end without success is; each has its own budget."""
+
+    USER = "user"
+    """The program failed: the asset's own retries decide."""
+    LIMIT = "limit"
+    """A limit of time or memory was reached: the same request would reach it again."""
+    INFRASTRUCTURE = "infrastructure"
+    """The cluster failed: ``EXAMLOPS_HPC_INFRA_RETRIES`` further attempts."""
+
+
+class JobState(Enum):
+    """What is known of a job; the facts of a state stand on its member.
+
+    The values are what users read and what ``hpc_jobs`` stores.
+    """
+
+    SUBMITTING = ("SUBMITTING", False, None)
+    """The token is on disk; whether the scheduler took the job is not known yet."""
+    PENDING = ("PENDING", False, None)
+    STUCK = ("STUCK", False, None)
+    """Waits for a person: held, requeued and held, special exit."""
+    RUNNING = ("RUNNING", False, None)
+    SUSPENDED = ("SUSPENDED", False, None)
+    COMPLETING = ("COMPLETING", False, None)
+    """The program ended; how, is not known yet."""
+    UNKNOWN = ("UNKNOWN", False, None)
+    """The scheduler did not answer, or does not know the job: no evidence of anything."""
+    COMPLETED = ("COMPLETED", True, None)
+    FAILED = ("FAILED", True, FailureClass.USER)
+    CANCELLED = ("CANCELLED", True, None)
+    TIMEOUT = ("TIMEOUT", True, FailureClass.LIMIT)
+    OUT_OF_MEMORY = ("OUT_OF_MEMORY", True, FailureClass.LIMIT)
+    DEADLINE = ("DEADLINE", True, FailureClass.LIMIT)
+    NODE_FAIL = ("NODE_FAIL", True, FailureClass.INFRASTRUCTURE)
+    BOOT_FAIL = ("BOOT_FAIL", True, FailureClass.INFRASTRUCTURE)
+    PREEMPTED = ("PREEMPTED", True, FailureClass.INFRASTRUCTURE)
+    REFUSED = ("REFUSED", True, FailureClass.USER)
+    """The scheduler did not take the job, or can never start it."""
+    LOST = ("LOST", True, None)
+    """Nothing was heard of it until the deadline; it may still run, so nothing is tried again."""
+
+    def __init__(self, word: str, final: bool, failure: FailureClass | None) -> None:
+        self.word = word
+        self.final = final
+        self.failure = failure
+
+    @property
+    def contradicts_success(self) -> bool:
+        """Whether it outranks an exit code of 0 (a child killed for memory, a lost node)."""
+        return self.final and self not in (JobState.COMPLETED, JobState.FAILED)
+
+
+@dataclass(frozen=True)
+class JobRef:
+    """Identifies a job: ids repeat after a controller crash, so the id alone does not.
+
+    Attributes
+    ----------
+    scheduler
+        Name of the backend.
+    job_id
+        As the scheduler gave it; of an array, the id of the whole.
+    token
+        Ours, on disk before the submit; part of the job's name.
+    submitted_at
+        Aware UTC datetime, by our clock, before the submit.
+    cluster
+        Name of the cluster, where the scheduler tells it.
+    index
+        Of one task of an array; None for a job by itself.
+    """
+
+    scheduler: str
+    job_id: str
+    token: str
+    submitted_at: datetime
+    cluster: str = ""
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What one look at a job showed.
+
+    Attributes
+    ----------
+    native
+        The scheduler's own word, for messages.
+    reason
+        Why it waits, or ended so, in the scheduler's words; empty if it says nothing.
+    never_starts
+        The scheduler leaves it waiting for ever (facts of the backend).
+    exit_code
+        Of the program; None where it is not known.
+    started_at, ended_at
+        Aware UTC datetimes, where known.
+    nodes
+        Where it runs or ran, as the scheduler writes it.
+    """
+
+    state: JobState
+    native: str = ""
+    reason: str = ""
+    never_starts: bool = False
+    exit_code: int | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    nodes: str = ""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One submit.
+
+    Attributes
+    ----------
+    token
+        On disk already.
+    name
+        Of the job: ``asset-<name>-<token8>``, plain characters only.
+    script
+        Absolute path of run.sh, on a filesystem that the nodes share.
+    folder
+        Working directory of the job; stdout and stderr go to ``stdout.log`` and ``stderr.log``
+        in it (``stdout.<index>.log`` ... for an array).
+    resources
+        The portable vocabulary of core.checks.RESOURCES, validated.
+    time_limit_seconds
+        Limit of the running time that the job enforces; the scheduler's is the outer bound. None
+        takes the partition's own.
+    array
+        Number of tasks, indexed from 0; None for one job.
+    environment
+        What the submit command gets.
+    """
+
+    token: str
+    name: str
+    script: Path
+    folder: Path
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    time_limit_seconds: float | None = None
+    array: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """Submits, asks and cancels; a backend builds argv and parses text.
+
+    Every method runs commands under a time limit. A command that fails to answer raises
+    LaunchError with ``transient=True``; that is never taken for an answer about a job.
+    """
+
+    name: str
+
+    def submit(self, submission: Submission) -> list[JobRef]:
+        """Submit once, and give the job (of an array that had to be split, each part).
+
+        Raises
+        ------
+        LaunchError
+            ``transient=False``: the scheduler refused it, with its words. ``transient=True``:
+            whether it was taken is not known; ask `find` before anything else.
+        """
+        ...
+
+    def find(self, token: str, since: datetime) -> list[JobRef]:
+        """Look a submit up by its token, also among ended jobs; empty if there is none."""
+        ...
+
+    def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobStatus]:
+        """Ask about many jobs with one command; what is not known is UNKNOWN."""
+        ...
+
+    def cancel(self, jobs: Sequence[JobRef]) -> None:
+        """Ask for the end of many jobs with few commands; whether they ended, `poll` tells."""
+        ...
