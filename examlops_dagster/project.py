@@ -51,6 +51,7 @@ from examlops_dagster.store.migrations import migrate
 from examlops_dagster.values import FileValues
 
 if TYPE_CHECKING:
+    from examlops_dagster.fingerprint import Fingerprints
     from examlops_dagster.ledger.event_log import EventLog
 
 MODULES_VARIABLE = "EXAMLOPS_MODULES"
@@ -120,16 +121,27 @@ class Project:
         return build_graph(merged, problems, orchestrators=_orchestrators(merged.values()))
 
     @cached_property
-    def code_versions(self) -> dict[str, str]:
-        """Code versions of the loaded production functions, by name."""
+    def fingerprints(self) -> Fingerprints:
+        """Reads the user's code; the first look at a file is what counts as loaded."""
         from examlops_dagster.fingerprint import Fingerprints  # noqa: PLC0415 - only with modules
 
-        fingerprints = Fingerprints(cache_folder())
-        return {
-            name: fingerprints.code_version(declaration)
+        return Fingerprints(cache_folder())
+
+    @cached_property
+    def code_versions(self) -> dict[str, str]:
+        """Code versions of the loaded production functions, by name."""
+        buildable = {
+            name: declaration
             for name, declaration in self.graph.declarations.items()
             if declaration.function is not None
         }
+        if not buildable:
+            return {}
+        return {name: self.fingerprints.code_version(d) for name, d in buildable.items()}
+
+    def code_is_older(self, declaration: Declaration) -> bool:
+        """Tell whether a function's file was edited after it was loaded, as servers should say."""
+        return self.fingerprints.loaded_code_is_older(declaration)
 
     @cached_property
     def event_log(self) -> EventLog:

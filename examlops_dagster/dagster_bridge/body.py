@@ -90,6 +90,12 @@ class _Step:
         return not self.planned or self.name in named
 
     def run(self) -> Iterator[Any]:
+        if self.location.is_older(self.location.graph.declarations[self.name]):
+            self.context.log.warning(
+                "The file of %s was edited after this code location loaded it; it is judged by "
+                "the code that is loaded → reload the code location",
+                self.name,
+            )
         nodes = [Node(self.name, key) for key in keys_of_run(self.context, self.name)]
         several = self.context.has_partition_key_range
         if self.context.retry_number and several:

@@ -96,7 +96,7 @@ def build_definitions(
         )
     for declaration in project.in_code:
         remember(declaration)  # so that `exa -m` finds them by the module that holds the result
-    location = Location(project.graph, project.code_versions, os.environ)
+    location = Location(project.graph, project.code_versions, os.environ, project.code_is_older)
     translate = translator(project.graph, project.code_versions)
     declared = project.graph.declarations.values()
     buildable = sum(1 + len(d.sinks) for d in declared if d.function is not None)

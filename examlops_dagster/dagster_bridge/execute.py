@@ -61,7 +61,7 @@ def execute(
             report.rebuilt.append(step.node)
             tell(f"adopted {step.node}")
     nodes = Nodes(project.graph, Snapshot(utc_now()))
-    location = Location(project.graph, project.code_versions, os.environ)
+    location = Location(project.graph, project.code_versions, os.environ, project.code_is_older)
     tags = {ACTOR_TAG: project.home.actor, PROCESS_TAG: process_tag()}
     if orchestrator is not None:
         tags[ORCHESTRATOR_TAG] = orchestrator.strip().lower()

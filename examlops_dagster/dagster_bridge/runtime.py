@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dagster import DagsterInstance
 
+from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.seams import AssetOrchestrator
 from examlops_dagster.home import Home
@@ -54,6 +55,8 @@ class Location:
         Of the loaded production functions, by name.
     environment
         Of this process.
+    is_older
+        Tells whether a function's file was edited after it was loaded.
     """
 
     def __init__(
@@ -61,10 +64,12 @@ class Location:
         graph: Graph,
         code_versions: Mapping[str, str],
         environment: Mapping[str, str],
+        is_older: Callable[[Declaration], bool] = lambda declaration: False,  # noqa: ARG005
     ) -> None:
         self.graph = graph
         self.code_versions = dict(code_versions)
         self.environment = environment
+        self.is_older = is_older
         self.due_by_tick: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """What was due, by the object that stands for a tick of Dagster's conditions."""
         self._lock = threading.Lock()
