@@ -1,8 +1,9 @@
 import os
 import uuid
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
 import pytest
+from clock import Clock
 from hypothesis import HealthCheck, settings
 
 from examlops_dagster.store.engine import Database
@@ -29,23 +30,6 @@ def clean_environment(monkeypatch):
             monkeypatch.delenv(name)
 
 
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self, now):
-        self.now = now
-
-    def __call__(self):
-        return self.now
-
-    def set(self, now):
-        assert now.tzinfo is not None
-        self.now = now.astimezone(timezone.utc)
-
-    def advance(self, **amount):
-        self.now += timedelta(**amount)
-
-
 @pytest.fixture
 def clock():
     return Clock(datetime(2026, 1, 5, 12, 0, tzinfo=timezone.utc))  # a Monday
@@ -53,7 +37,7 @@ def clock():
 
 @pytest.fixture
 def awkward_path(tmp_path):
-    path = tmp_path / "it's a \"folder\"; with\na newline $HOME"
+    path = tmp_path / 'it\'s a "folder"; with\na newline $HOME'
     path.mkdir()
     return path
 

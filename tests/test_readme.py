@@ -3,11 +3,11 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+from command import COMMAND
+
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-EXA = Path(sys.executable).with_name("exa")
 
 
 def section(name):
@@ -27,7 +27,7 @@ def exa(folder, *arguments):
     }
     environment["XDG_CACHE_HOME"] = str(folder / "cache")
     return subprocess.run(
-        [EXA, *arguments],
+        [COMMAND, *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,

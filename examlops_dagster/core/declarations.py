@@ -462,6 +462,8 @@ def _filled(code: Declaration, outside: Declaration) -> Declaration:
         for name in _FILLABLE
         if getattr(code, name) == _DEFAULTS[name] and getattr(outside, name) != _DEFAULTS[name]
     }
+    if "upstreams" in gaps:
+        gaps["outside"] = True  # its edges were made outside: an unknown one is undeclared
     return replace(code, **gaps) if gaps else code
 
 
