@@ -8,9 +8,8 @@ from enum import Enum
 
 from examlops_dagster.core.declarations import NodeType
 from examlops_dagster.core.graph import Graph, Nodes
-from examlops_dagster.core.partitions import PartitionSpace
 from examlops_dagster.core.seams import Node
-from examlops_dagster.core.status import Reason, ReasonKind, State, Status
+from examlops_dagster.core.status import Reason, State, Status
 
 
 class Action(Enum):
@@ -171,12 +170,29 @@ def plan_due(
 
 
 def joined(graph: Graph, first: Plan, second: Plan) -> Plan:
-    """Join two plans over one snapshot; a step of the first stands for that of the second."""
+    """Join two plans over one snapshot; a step of the first stands for that of the second.
+
+    What is blocked of the first stays so; the second is what can be built besides.
+    """
     have = {step.node for step in first.steps}
     position = {name: n for n, name in enumerate(graph.declarations)}
     steps = [*first.steps, *(step for step in second.steps if step.node not in have)]
     steps.sort(key=lambda step: position[step.node.asset])
-    return Plan((*first.targets, *second.targets), tuple(steps))
+    return Plan((*first.targets, *second.targets), tuple(steps), blocked=first.blocked)
+
+
+def without(nodes: Nodes, plan: Plan, left_out: Collection[Node], roots: Collection[Node]) -> Plan:
+    """Leave steps out of a plan: those of ``left_out``, and all that is below ``roots``."""
+    above = set(roots)
+    kept: list[Step] = []
+    for step in plan.steps:
+        if any(
+            Node(e.name, key) in above for e, keys in nodes.upstreams(step.node) for key in keys
+        ):
+            above.add(step.node)
+        elif step.node not in left_out:
+            kept.append(step)
+    return replace(plan, steps=tuple(kept))
 
 
 def slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:
@@ -196,31 +212,25 @@ def first_slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:
 
 def _ranked(graph: Graph, nodes: Nodes, plan: Plan) -> list[tuple[int, list[Step]]]:
     rank: dict[Node, int] = {}
-    parts: dict[tuple[int, PartitionSpace | None], list[Step]] = {}
+    parts: dict[tuple[int, int], list[Step]] = {}
     for step in plan.steps:
         if step.action is Action.ADOPT:
             continue  # whoever builds from a source adopts it
-        declaration = graph.declarations[step.node.asset]
+        space = nodes.space(step.node.asset)
         level = 0
         for edge, keys in nodes.upstreams(step.node):
-            upstream = graph.declarations[edge.name]
-            apart = upstream.partitions != declaration.partitions or upstream.node_type in (
-                NodeType.DATASET,
-                NodeType.ALIAS,
-            )
+            apart = nodes.space(edge.name) is not space or graph.declarations[
+                edge.name
+            ].node_type in (NodeType.DATASET, NodeType.ALIAS)
             for key in keys:
                 above = rank.get(Node(edge.name, key))
                 if above is not None:
                     level = max(level, above + apart)
         rank[step.node] = level
-        parts.setdefault((level, declaration.partitions), []).append(step)
+        # by identity: a space of 10,000 keys takes 0.1 ms to hash
+        parts.setdefault((level, id(space)), []).append(step)
     ordered = sorted(parts.items(), key=lambda part: part[0][0])
     return [(level, steps) for (level, _), steps in ordered]
-
-
-def needs_recheck(step: Step) -> bool:
-    """Tell whether only a stale upstream put a step into its plan."""
-    return bool(step.reasons) and all(r.kind is ReasonKind.UPSTREAM for r in step.reasons)
 
 
 def _in_order(graph: Graph, nodes: Nodes, members: set[Node]) -> Iterable[Node]:

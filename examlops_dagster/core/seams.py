@@ -179,6 +179,16 @@ class BuildRequest:
         Limit of this attempt; None for none.
     resources
         What a job asks for.
+    fingerprint
+        Of the attempt; a job of the same one is taken over instead of submitting another.
+    run_id
+        Dagster run; empty if there is none.
+    code_version
+        Of the loaded function.
+    ends_job
+        Tells whether an interrupt is meant for the build, given the number of the signal (None
+        where it is not known): then a job is cancelled. Any other leaves it running, to be
+        found again. None takes SIGINT alone.
     """
 
     declaration: Declaration
@@ -189,6 +199,10 @@ class BuildRequest:
     built_from: Mapping[Node, Read]
     timeout_seconds: float | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+    run_id: str = ""
+    code_version: str = ""
+    ends_job: Callable[[int | None], bool] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from enum import Enum
 
 from examlops_dagster.core.declarations import Declaration, NodeType
@@ -234,7 +234,7 @@ class Judge:
         hold = self.snapshot.holds.get(node)
         if hold is not None and self.is_held(node, hold):
             shown = "failed" if hold.state is BuildState.DIED else hold.state.value
-            error = "process died" if hold.state is BuildState.DIED else hold.error
+            error = hold.error or ("process died" if hold.state is BuildState.DIED else "")
             return _status(node, State.FAILED, version, reasons, error, shown)
         return self._eligible(node, declaration, record, reasons, note)
 
@@ -350,6 +350,12 @@ class Judge:
             return False
         return schedule.latest_tick(self.snapshot.now, self.snapshot.zone) > since
 
+    def has_ticked(self, node: Node) -> bool:
+        """Tell whether the schedule of a node lets it run now."""
+        schedule = self._graph.declarations[node.asset].freshness
+        record = self.snapshot.records.get(node)
+        return isinstance(schedule, Schedule) and self._is_due(node, schedule, record)
+
     def moment(self, node: Node) -> datetime:
         """Give the tick that a build of a node now answers to, else now; in its schedule's zone."""
         from zoneinfo import ZoneInfo  # noqa: PLC0415 - only where something is built
@@ -390,6 +396,36 @@ class Judge:
         )
 
 
+def first_sights(
+    nodes: Nodes, seen: Mapping[Node, datetime], now: datetime
+) -> dict[Node, datetime]:
+    """Give the scheduled nodes that nobody noted yet, each with when it counts as seen.
+
+    That is now. A window of an asset that was seen before counts from its own end on: who looks
+    but once a day, after the tick, must not find each day's partition a day late.
+
+    Parameters
+    ----------
+    nodes
+        What exists.
+    seen
+        What was noted.
+    now
+        Aware UTC datetime.
+    """
+    earliest: dict[str, datetime] = {}
+    for node, moment in seen.items():
+        earliest[node.asset] = min(moment, earliest.get(node.asset, moment))
+    found: dict[Node, datetime] = {}
+    for node in nodes.scheduled():
+        if node in seen:
+            continue
+        ended = _window_ended(nodes.graph.declarations[node.asset], node)
+        known = earliest.get(node.asset)
+        found[node] = now if ended is None or known is None else max(known, ended)
+    return found
+
+
 def _status(
     node: Node,
     state: State,
@@ -407,13 +443,21 @@ def _joined(*notes: str) -> str:
 
 def _built_after_window(declaration: Declaration, node: Node, record: Record) -> bool:
     """Tell whether a partition of a time window ticks no more: its window ended before."""
+    ended = _window_ended(declaration, node)
+    return ended is not None and record.built_at >= ended
+
+
+def _window_ended(declaration: Declaration, node: Node) -> datetime | None:
+    """Give when the window of a partition ended; None for one without a window."""
     if declaration.partitions is None:
-        return False
+        return None
     keys = declaration.partitions.split(node.partition)
-    return any(
-        isinstance(space, TimeWindowSpace) and record.built_at >= space.window(keys[name])[1]
+    ends = [
+        space.window(keys[name])[1].astimezone(timezone.utc)
         for name, space in declaration.partitions.dimensions
-    )
+        if isinstance(space, TimeWindowSpace)
+    ]
+    return max(ends, default=None)
 
 
 def _remedy(verdict: Status, declaration: Declaration) -> str:

@@ -277,15 +277,15 @@ class BuildsLedger:
                 [node._asdict() for node in nodes],
             )
 
-    def first_seen(self) -> dict[Node, datetime]:
+    def first_seen(self, nodes: Iterable[Node] | None = None) -> dict[Node, datetime]:
         """Give when automation first saw each scheduled node (aware UTC datetimes)."""
         with self._database.read() as connection:
-            rows = connection.execute("SELECT asset, partition, seen_at FROM first_seen")
+            rows = _select(connection, "SELECT asset, partition, seen_at FROM first_seen", nodes)
         return {Node(row[0], row[1]): from_epoch(row[2]) for row in rows}
 
-    def see(self, nodes: Iterable[Node], at: datetime) -> None:
-        """Note that automation sees scheduled nodes from ``at`` on; what was noted stays."""
-        rows = [{**node._asdict(), "at": at.timestamp()} for node in nodes]
+    def see(self, sights: Mapping[Node, datetime]) -> None:
+        """Note since when automation sees scheduled nodes; what was noted stays."""
+        rows = [{**node._asdict(), "at": at.timestamp()} for node, at in sights.items()]
         if rows:
             with self._database.write() as connection:
                 connection.execute_many(

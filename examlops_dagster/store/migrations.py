@@ -104,6 +104,33 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (asset, partition, number)
         )""",
     ),
+    (
+        """CREATE TABLE hpc_jobs (
+            token TEXT PRIMARY KEY,
+            scheduler TEXT NOT NULL,
+            cluster TEXT NOT NULL,
+            job_id TEXT NOT NULL,
+            submitted_at REAL NOT NULL,
+            model TEXT NOT NULL,
+            asset TEXT NOT NULL,
+            partition TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            build_id TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            folder TEXT NOT NULL,
+            state TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            started_at REAL,
+            ended_at REAL,
+            exit_code INTEGER,
+            hosts TEXT NOT NULL,
+            nodes INTEGER,
+            gpus INTEGER,
+            cpus INTEGER
+        )""",
+        "CREATE INDEX hpc_jobs_by_node ON hpc_jobs (asset, partition, fingerprint)",
+        "CREATE INDEX hpc_jobs_by_time ON hpc_jobs (submitted_at)",
+    ),
 )
 """Append only: a step that was released is never edited."""
 
