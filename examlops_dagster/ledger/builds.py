@@ -28,6 +28,11 @@ from examlops_dagster.store.engine import Connection, Database
 HEARTBEAT_SECONDS = 5.0
 EXPIRY_SECONDS = 30.0
 
+FEW_NODES = 50
+"""Up to so many nodes are asked for one by one; beyond, by the names of their assets."""
+MANY_NAMES = 500
+"""Beyond so many names everything is read: SQLite once took no more than 999 parameters."""
+
 SAME_PROCESS_SECONDS = 60.0
 """How far two readings of a process's start may lie apart: they move when the clock is set."""
 
@@ -520,14 +525,20 @@ def _select(connection: Connection, sql: str, nodes: Iterable[Node] | None) -> l
     if nodes is None:
         return connection.execute(sql)
     wanted = set(nodes)
+    joiner = " AND " if " WHERE " in sql else " WHERE "
+    if len(wanted) <= FEW_NODES:  # of 10,000 partitions not all are read for one
+        slots = {f"n{_letters(i)}": node for i, node in enumerate(wanted)}
+        each = [f"(asset = :{slot}a AND partition = :{slot}p)" for slot in slots] or ["1 = 0"]
+        named = {f"{slot}a": node.asset for slot, node in slots.items()}
+        named |= {f"{slot}p": node.partition for slot, node in slots.items()}
+        return connection.execute(f"{sql}{joiner}({' OR '.join(each)})", **named)
     names = list({node.asset for node in wanted})
-    if len(names) > 500:  # noqa: PLR2004 - below SQLite's limit of parameters, 999 once
+    if len(names) > MANY_NAMES:
         rows = connection.execute(sql)
     else:
-        joiner = " AND " if " WHERE " in sql else " WHERE "
-        slots = {f"n{_letters(i)}": name for i, name in enumerate(names)}
-        inside = ", ".join(f":{slot}" for slot in slots) or "NULL"
-        rows = connection.execute(f"{sql}{joiner}asset IN ({inside})", **slots)
+        inside = {f"n{_letters(i)}": name for i, name in enumerate(names)}
+        listed = ", ".join(f":{slot}" for slot in inside)
+        rows = connection.execute(f"{sql}{joiner}asset IN ({listed})", **inside)
     return [row for row in rows if Node(row[0], row[1]) in wanted]
 
 

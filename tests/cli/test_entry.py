@@ -43,12 +43,15 @@ def test_the_version_is_told(exa):
 def test_every_command_explains_itself(exa):
     groups = listed(exa("--help").out)
     commands = listed(exa("assets", "-h").out)
-    assert groups >= {"assets", "init"}
+    jobs = listed(exa("hpc", "-h").out)
+    assert groups >= {"assets", "hpc", "init"}
     assert commands >= COMMANDS
-    for words in [(group,) for group in groups - {"assets"}] + [("assets", c) for c in commands]:
+    leaves = [(group,) for group in groups - {"assets", "hpc"}]
+    leaves += [("assets", command) for command in commands]
+    for words in leaves + [("hpc", command) for command in jobs]:
         explained = exa(*words, "--help").out
         assert "--json" in explained
-        if words != ("init",):
+        if words[0] not in ("hpc", "init"):  # these load no module
             assert "-m, --module" in explained
             assert "-f, --file" in explained
     assert exa.files() == {}
