@@ -342,7 +342,10 @@ def _in_range(existing: list[str], text: str) -> list[str]:
             raise ValueError(f"there is no partition {key!r} (but {', '.join(hint) or 'none'})")
     if not dots:
         return [text]
-    return existing[existing.index(first) : existing.index(last) + 1]
+    found = existing[existing.index(first) : existing.index(last) + 1]
+    if not found:
+        raise ValueError(f"the range {text} is empty; {last!r} comes before {first!r}")
+    return found
 
 
 def upstream_keys(

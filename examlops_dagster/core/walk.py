@@ -81,13 +81,17 @@ def state_of(error: BaseException) -> BuildState:
 
 
 def last_line(error: BaseException) -> str:
-    """Give the last line of an error, as ``exa assets status`` shows it."""
+    """Give the line that names an error, as ``exa assets status`` shows it.
+
+    It is the last line of a traceback, and of a longer text the first one: what follows there
+    are details (pydantic ends with a link to its documentation).
+    """
     if isinstance(error, AssetBuildError):
         return error.reason
     if not isinstance(error, Exception):
         return "interrupted"
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
@@ -23,28 +24,36 @@ from dagster import (
 )
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 from dagster._core.event_api import EventLogRecord
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, DagsterRunStatus
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
+    BACKFILL_ID_TAG,
     PARTITION_NAME_TAG,
 )
 
-from examlops_dagster.core.graph import Graph, key_path
+from examlops_dagster.core.graph import Graph, Nodes, key_path
 from examlops_dagster.core.partitions import DynamicSpace
-from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Record
+from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Record, Snapshot
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import (
     SAME_PROCESS_SECONDS,
     BuildsLedger,
-    allot_version,
     dump_reads,
     from_epoch,
     load_reads,
     process_started,
     set_head,
     utc_now,
+)
+from examlops_dagster.ledger.outside import (
+    fill_inputs,
+    misnamed,
+    open_inputs,
+    record_outside,
+    rename,
 )
 from examlops_dagster.store.engine import Connection, Database
 
@@ -53,6 +62,9 @@ VERSION_TAG = "examlops/version"
 BUILT_FROM = "examlops/built_from"
 SLICE_TAG = "examlops/slice"
 FORCED_TAG = "examlops/forced"
+KEYS_TAG = "examlops/keys"
+"""Asset to ``[first, last]`` ranges of its keys, where a run is not about its whole range."""
+
 PROCESS_TAG = "examlops/process"
 """``host:pid:started`` of the process that executes a run of the command line."""
 
@@ -80,7 +92,17 @@ class EventLog:
         self._database = database
         self._graph = graph
         self._names = {key_path(d): name for name, d in graph.declarations.items()}
+        self._dynamic = sorted(
+            {
+                space.name
+                for declaration in graph.declarations.values()
+                if declaration.partitions is not None
+                for _, space in declaration.partitions.dimensions
+                if isinstance(space, DynamicSpace)
+            }
+        )
         self._home = Path(instance.root_directory)
+        self._nodes = Nodes(graph, Snapshot(utc_now()))
 
     def key(self, name: str) -> AssetKey:
         """Give the Dagster key of a declared name."""
@@ -96,7 +118,11 @@ class EventLog:
         Builds of ours whose process died after the event was stored are completed; what others
         reported or built gets a version and the upstream versions that were current at its time.
         """
+        self._nodes = Nodes(self._graph, Snapshot(utc_now(), dynamic=self.dynamic_keys()))
+        if self._nothing_to_do():
+            return
         with self._database.write() as connection:
+            rename(connection, misnamed(connection, self._graph))
             former = watermark.stored(connection)
             read_until = former.event_id
             current = watermark.read(self._home)
@@ -116,20 +142,34 @@ class EventLog:
                     mark = replace(mark, event_id=max(mark.event_id, record.storage_id))
             if wiped:  # a storage may keep the events of what was wiped
                 self._drop_wiped(connection)
+            fill_inputs(connection, self._nodes)
             watermark.store(connection, replace(mark, dead_runs=former.dead_runs))
+
+    def _nothing_to_do(self) -> bool:
+        """Tell whether a sync would change nothing, without taking the writer's lock."""
+        current = watermark.read(self._home)
+        if current is None:
+            return False
+        with self._database.read() as connection:
+            former = watermark.stored(connection)
+            return (
+                replace(current, dead_runs=former.dead_runs) == former
+                and not open_inputs(connection, self._nodes)
+                and not misnamed(connection, self._graph)
+            )
 
     def in_flight(self) -> frozenset[Node]:
         """Give the nodes that open runs are still going to build."""
         ledger = BuildsLedger(self._database)
         alive = {claim.run_id for claim in ledger.claims().values()}
-        nodes: set[Node] = set()
+        nodes = self._in_backfills()
         dead: list[str] = []
         for record in self.instance.get_run_records(RunsFilter(statuses=IN_FLIGHT)):
             run = record.dagster_run
             if self._is_dead(run, alive):
                 dead.append(run.run_id)
             else:
-                nodes |= self._planned(run)
+                nodes |= self.planned(run)
         with self._database.write() as connection:
             mark = replace(watermark.stored(connection), dead_runs=tuple(sorted(dead)))
             watermark.store(connection, mark)
@@ -234,7 +274,15 @@ class EventLog:
         if build_id and VERSION_TAG in tags:
             self._rebuild_own(connection, node, build_id, data_version, record, at)
             return
-        self._record_outside(connection, node, data_version, record, at)
+        record_outside(
+            connection,
+            self._nodes,
+            node,
+            data_version,
+            at,
+            event_id=record.storage_id,
+            run_id=entry.run_id or "",
+        )
 
     def _complete_own(
         self, connection: Connection, build_id: str, stored: EventLogRecord, at: datetime
@@ -320,66 +368,6 @@ class EventLog:
         )
         set_head(connection, node, head, record.storage_id)
 
-    def _record_outside(
-        self,
-        connection: Connection,
-        node: Node,
-        data_version: str,
-        record: EventLogRecord,
-        at: datetime,
-    ) -> None:
-        build_id = f"outside-{record.storage_id}-{record.event_log_entry.timestamp:.6f}"
-        if connection.execute("SELECT 1 FROM builds WHERE build_id = :id", id=build_id):
-            return
-        version = allot_version(connection, node, data_version, at)
-        reads = self._current_reads(connection, node)
-        head = Record(
-            version,
-            data_version,
-            None,
-            reads,
-            at,
-            run_id=record.event_log_entry.run_id or "",
-        )
-        set_head(connection, node, head, record.storage_id)
-        connection.execute(
-            "INSERT INTO builds (build_id, asset, partition, state, fingerprint, code_version, "
-            "built_from, orchestrator, run_id, provenance, version, data_version, event_id, error, "
-            "started_at, ended_at) VALUES (:build_id, :asset, :partition, 'succeeded', '', '', "
-            ":built_from, 'outside', :run_id, '{}', :version, :data_version, :event_id, '', :at, "
-            ":at)",
-            build_id=build_id,
-            **node._asdict(),
-            built_from=dump_reads(reads),
-            run_id=head.run_id,
-            version=version,
-            data_version=data_version,
-            event_id=record.storage_id,
-            at=at.timestamp(),
-        )
-
-    def _current_reads(self, connection: Connection, node: Node) -> dict[Node, Read]:
-        """Give the versions of the upstreams that are current at this point of the log.
-
-        Not always those in `heads`: a build of ours sets its head before its event is read here.
-        """
-        declaration = self._graph.declarations.get(node.asset)
-        if declaration is None:
-            return {}
-        reads: dict[Node, Read] = {}
-        for name in dict.fromkeys(edge.name for edge in declaration.upstreams):
-            rows = connection.execute(
-                "SELECT partition, version, data_version FROM heads "
-                "WHERE asset = :asset AND event_id IS NOT NULL UNION ALL "
-                "SELECT h.partition, b.version, b.data_version FROM heads h JOIN builds b "
-                "ON b.id = (SELECT max(id) FROM builds WHERE asset = h.asset "
-                "AND partition = h.partition AND event_id IS NOT NULL) "
-                "WHERE h.asset = :asset AND h.event_id IS NULL",
-                asset=name,
-            )
-            reads.update({Node(name, row[0]): Read(row[1], row[2]) for row in rows})
-        return reads
-
     def _drop_wiped(self, connection: Connection) -> None:
         """Forget what was wiped in Dagster: an asset, or some of its partitions."""
         heads = connection.execute("SELECT asset, partition, event_id FROM heads")
@@ -413,7 +401,21 @@ class EventLog:
             "DELETE FROM heads WHERE asset = :asset AND partition = :partition", gone
         )
 
-    def _planned(self, run: DagsterRun) -> set[Node]:
+    def _in_backfills(self) -> set[Node]:
+        """Give the nodes that open backfills have not built yet, requested runs or not."""
+        open_ones = [BulkActionStatus(status) for status in watermark.OPEN_BACKFILLS]
+        nodes: set[Node] = set()
+        for backfill in self.instance.get_backfills(BulkActionsFilter(statuses=open_ones)):
+            if backfill.asset_backfill_data is None:
+                continue  # of a job, whose runs are in flight by themselves
+            for asset, key in backfill.asset_backfill_data.target_subset.iterate_asset_partitions():
+                nodes.add(Node(self.name(asset), key or ""))
+            runs = RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id})
+            for run_id in self.instance.get_run_ids(runs):
+                nodes -= self._ended_in(run_id)
+        return nodes
+
+    def planned(self, run: DagsterRun) -> set[Node]:
         """Give the nodes of a run that it has not built yet."""
         keys: Iterable[AssetKey] = run.asset_selection or ()
         if not keys:
@@ -458,18 +460,19 @@ class EventLog:
         existing = list(declaration.partitions.keys(utc_now(), self.dynamic_keys()))
         if first not in existing or last not in existing:
             return existing
-        return existing[existing.index(first) : existing.index(last) + 1]
+        chosen = json.loads(run.tags.get(KEYS_TAG, "null"))
+        ranges = [[first, last]] if chosen is None else chosen.get(name, [])
+        position = {key: n for n, key in enumerate(existing)}
+        return [
+            key
+            for start, end in ranges
+            if start in position and end in position
+            for key in existing[position[start] : position[end] + 1]
+        ]
 
     def dynamic_keys(self) -> dict[str, Sequence[str]]:
         """Give the keys of every dynamic partition space that is declared."""
-        spaces = {
-            space.name
-            for declaration in self._graph.declarations.values()
-            if declaration.partitions is not None
-            for _, space in declaration.partitions.dimensions
-            if isinstance(space, DynamicSpace)
-        }
-        return {name: self.instance.get_dynamic_partitions(name) for name in sorted(spaces)}
+        return {name: self.instance.get_dynamic_partitions(name) for name in self._dynamic}
 
     def _is_dead(self, run: DagsterRun, alive: set[str]) -> bool:
         """Tell whether the process that executed a run was killed, so that it stays open."""

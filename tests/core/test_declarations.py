@@ -14,15 +14,11 @@ from examlops_dagster.core.declarations import (
     NodeType,
     Parameters,
     Sink,
-    asset,
     closed_over,
-    declaration_of,
-    declarations_of,
     merge,
-    sensor,
-    sink,
-    task,
 )
+from examlops_dagster.core.declared import declaration_of, declarations_of
+from examlops_dagster.core.decorators import asset, sensor, sink, task
 from examlops_dagster.core.freshness import Always, Manual, Schedule
 from examlops_dagster.core.graph import build_graph
 from examlops_dagster.core.partitions import all_keys, daily, keys, same_key

@@ -9,16 +9,9 @@ from worlds import built, graph_of, record, sensor_of, snapshot, source, task_of
 
 from examlops_dagster.core.aliases import Dataset, DatasetAlias
 from examlops_dagster.core.checks import RESOURCES
-from examlops_dagster.core.declarations import (
-    NodeType,
-    Upstream,
-    asset,
-    closed_over,
-    declaration_of,
-    merge,
-    sensor,
-    task,
-)
+from examlops_dagster.core.declarations import NodeType, Upstream, closed_over, merge
+from examlops_dagster.core.declared import declaration_of
+from examlops_dagster.core.decorators import asset, sensor, task
 from examlops_dagster.core.freshness import Always, Schedule
 from examlops_dagster.core.graph import Nodes, build_graph, key_path
 from examlops_dagster.core.partitions import all_keys, daily, dynamic, keys, partitions

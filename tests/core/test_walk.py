@@ -608,11 +608,11 @@ def test_an_error_says_in_which_state_a_build_ends(error, state):
     ("error", "line"),
     [
         (AssetBuildError("a", "the reason"), "the reason"),
-        (ValueError("one\ntwo\n"), "ValueError: two"),
+        (ValueError("one\ntwo\n"), "ValueError: one"),
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_the_last_line_of_an_error_is_shown(error, line):
+def test_the_line_that_names_an_error_is_shown(error, line):
     assert last_line(error) == line
 
 

@@ -1,0 +1,121 @@
+"""Batch jobs in platform.db: what was submitted, what became of it, and where its files are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from examlops_dagster.core.jobs import HpcJob
+from examlops_dagster.core.seams import Node
+from examlops_dagster.ledger.builds import from_epoch
+from examlops_dagster.store.engine import Database
+
+OPEN_STATES = ("SUBMITTING", "PENDING", "STUCK", "RUNNING", "SUSPENDED", "COMPLETING", "UNKNOWN")
+"""Words of the states in which nobody has seen the end of a job."""
+
+_SHORTEST_TOKEN = 8
+
+_COLUMNS = (
+    "token", "scheduler", "cluster", "job_id", "submitted_at", "model", "asset", "partition",
+    "fingerprint", "build_id", "run_id", "folder", "state", "reason", "started_at", "ended_at",
+    "exit_code", "hosts", "nodes", "gpus", "cpus",
+)  # fmt: skip
+_SELECT = f"SELECT {', '.join(f'j.{c}' for c in _COLUMNS)} FROM hpc_jobs j"  # noqa: S608
+_OPEN = ", ".join(f"'{word}'" for word in OPEN_STATES)
+
+
+class HpcJobs:
+    """The jobs of one platform.db.
+
+    Parameters
+    ----------
+    database
+        An open platform.db with its tables.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, job: HpcJob) -> None:
+        """See JobsLedger."""
+        row = _row(job)
+        names = ", ".join(_COLUMNS)
+        slots = ", ".join(f":{name}" for name in _COLUMNS)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:])
+        with self._database.write() as connection:
+            connection.execute(
+                f"INSERT INTO hpc_jobs ({names}) VALUES ({slots}) "  # noqa: S608
+                f"ON CONFLICT (token) DO UPDATE SET {changes}",
+                **row,
+            )
+
+    def unclaimed(self, node: Node, fingerprint: str) -> Sequence[HpcJob]:
+        """See JobsLedger."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"{_SELECT} LEFT JOIN builds b ON b.build_id = j.build_id "
+                "WHERE j.asset = :asset AND j.partition = :partition "
+                "AND j.fingerprint = :fingerprint "
+                f"AND (j.state IN ({_OPEN}) OR (j.state = 'COMPLETED' "
+                "AND b.state IN ('running', 'died'))) ORDER BY j.submitted_at DESC",
+                **node._asdict(),
+                fingerprint=fingerprint,
+            )
+        return list(map(_job, rows))
+
+    def listed(self, *, asset: str | None = None, limit: int = 20) -> list[HpcJob]:
+        """Give the latest jobs, of one asset or of all, newest first."""
+        clause = "" if asset is None else " WHERE j.asset = :asset"
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"{_SELECT}{clause} ORDER BY j.submitted_at DESC, j.token LIMIT :limit",
+                limit=limit,
+                **({} if asset is None else {"asset": asset}),
+            )
+        return list(map(_job, rows))
+
+    def named(self, name: str) -> HpcJob | None:
+        """Give the latest job with an id, a token (or its start), or of an asset or node."""
+        clause, more = "", {}
+        if len(name) >= _SHORTEST_TOKEN:
+            clause, more = " OR substr(j.token, 1, :size) = :name", {"size": len(name)}
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"{_SELECT} WHERE j.job_id = :name OR j.asset = :name "
+                f"OR j.asset || '[' || j.partition || ']' = :name{clause} "
+                "ORDER BY j.submitted_at DESC LIMIT 1",
+                name=name,
+                **more,
+            )
+        return _job(rows[0]) if rows else None
+
+    def ended_before(self, moment: datetime) -> list[HpcJob]:
+        """Give the jobs whose end was seen, submitted before a moment."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"{_SELECT} WHERE j.state NOT IN ({_OPEN}) AND j.submitted_at < :moment "
+                "ORDER BY j.submitted_at",
+                moment=moment.timestamp(),
+            )
+        return list(map(_job, rows))
+
+
+def _row(job: HpcJob) -> dict[str, Any]:
+    return {
+        **{c: getattr(job, c) for c in _COLUMNS if c not in ("asset", "partition")},
+        **job.node._asdict(),
+        "reason": job.reason.replace("\0", "\\x00")[:2000],
+        "submitted_at": job.submitted_at.timestamp(),
+        "started_at": None if job.started_at is None else job.started_at.timestamp(),
+        "ended_at": None if job.ended_at is None else job.ended_at.timestamp(),
+    }
+
+
+def _job(row: Any) -> HpcJob:
+    found = dict(zip(_COLUMNS, row, strict=True))
+    node = Node(found.pop("asset"), found.pop("partition"))
+    for name in ("submitted_at", "started_at", "ended_at"):
+        if found[name] is not None:
+            found[name] = from_epoch(found[name])
+    return HpcJob(node=node, **found)

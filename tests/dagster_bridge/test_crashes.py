@@ -1,0 +1,159 @@
+"""Builds that are killed after each of their steps, and what the next one makes of it."""
+
+import subprocess
+import sys
+
+import pytest
+from homes import CHAIN, Homestead
+
+from examlops_dagster.core.seams import Node
+from examlops_dagster.dagster_bridge.run import materialize_in
+
+PIPELINE = f"""\
+{CHAIN}
+
+from examlops_dagster import partitions
+
+
+@asset("days", partitions={{"day": partitions(["mon", "tue"])}}, timeout_seconds=None)
+def build_days(day):
+    return day
+"""
+
+KILLER = """\
+import itertools
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pipeline
+from dagster import DagsterEventType, DagsterInstance
+from dagster._core.storage.event_log import SqliteEventLogStorage
+from examlops_dagster.dagster_bridge.run import materialize_in
+from examlops_dagster.home import Home
+from examlops_dagster.ledger.builds import BuildsLedger
+from examlops_dagster.project import Project
+from examlops_dagster.values import FileValues
+
+import examlops_dagster.dagster_bridge.execute
+
+root, target = Path(sys.argv[1]), sys.argv[2]
+
+
+def kill_after(calls):
+    left = [calls]
+
+    def counted(function, matters=lambda *_: True):
+        def call(*arguments, **named):
+            result = function(*arguments, **named)
+            if matters(*arguments):
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left[0] -= 1
+            return result
+
+        return call
+
+    def materializes(storage, event):
+        return event.dagster_event_type is DagsterEventType.ASSET_MATERIALIZATION
+
+    for name in ("claim", "begin", "allot", "complete", "release"):
+        setattr(BuildsLedger, name, counted(getattr(BuildsLedger, name)))
+    FileValues.keep = counted(FileValues.keep)
+    SqliteEventLogStorage.store_event = counted(SqliteEventLogStorage.store_event, materializes)
+
+
+for number in itertools.count():
+    folder = root / str(number)
+    shutil.copytree(Path.cwd(), folder)
+    child = os.fork()
+    if not child:
+        os.environ["DAGSTER_HOME"] = str(folder)
+        os.chdir(folder)
+        kill_after(number)
+        project = Project(Home(folder, True, os.environ), [pipeline], False)
+        report = materialize_in(project, [target])
+        os._exit(0 if report.ok else 1)
+    _, status = os.waitpid(child, 0)
+    print(number, status, flush=True)
+    if os.WIFEXITED(status):
+        sys.exit(os.WEXITSTATUS(status))
+"""
+
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch, template):
+    """Kill a build after its first step of the record, its second, and so on."""
+    monkeypatch.syspath_prepend(tmp_path / "template")
+    home = Homestead(tmp_path / "template", monkeypatch, copy_of=template)
+    home.declare("PM100")
+    pipeline = home.module(PIPELINE, "pipeline")
+    home.close()
+
+    def kill(target):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", KILLER, tmp_path, target],
+            cwd=home.folder, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done
+        count = len(done.stdout.split("\n")) - 2
+        for number in range(count):
+            found = Homestead(tmp_path / str(number), monkeypatch)
+            yield number, found, pipeline
+            found.close()
+
+    yield kill
+    del sys.modules["pipeline"]
+
+
+def recorded(home, nodes):
+    """Give the versions of nodes that their events state, in their order."""
+    return {
+        node: [
+            int(event.tags["examlops/version"])
+            for event in home.events(node.asset)
+            if (event.partition or "") == node.partition
+        ]
+        for node in nodes
+    }
+
+
+def check(home, pipeline, nodes, target, number):
+    """What an event states is recorded, and nothing else; the next build mends the rest."""
+    project = home.project(pipeline)
+    verdicts = project.statuses()
+    for node, versions in recorded(home, nodes).items():
+        verdict = verdicts[node]
+        assert verdict.version == (versions[-1] if versions else 0), (number, node)
+        assert verdict.state.value in ("fresh", "runnable_stale"), (number, verdict)
+    report = materialize_in(project, [target])
+    assert report.ok, (number, report)
+    verdicts = project.statuses()
+    for node, versions in recorded(home, nodes).items():
+        assert len(versions) == 1, (number, node, versions)  # what had an event is not built again
+        assert verdicts[node].version == versions[-1]
+        assert verdicts[node].state.value == "fresh", (number, verdicts[node])
+        last = project.ledger.history(node, limit=1)[0]
+        assert last.state.value == "succeeded", (number, last)
+    assert project.ledger.claims() == {}
+    assert project.ledger.holds(nodes) == {}
+
+
+def test_a_build_killed_after_any_step_is_whole_or_not_there(killed):
+    nodes = [Node("PM100"), Node("features")]
+    numbers = [
+        check(home, pipeline, nodes, "features", number) or number
+        for number, home, pipeline in killed("features")
+    ]
+    assert len(numbers) >= 12
+
+
+def test_a_range_killed_after_any_step_goes_on_behind_it(killed):
+    nodes = [Node("days", "mon"), Node("days", "tue")]
+    numbers = [
+        check(home, pipeline, nodes, "days", number) or number
+        for number, home, pipeline in killed("days")
+    ]
+    assert len(numbers) >= 14

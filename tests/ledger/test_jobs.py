@@ -1,0 +1,90 @@
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from examlops_dagster.core.jobs import HpcJob
+from examlops_dagster.core.seams import Attempt, BuildState, Node
+from examlops_dagster.ledger.builds import BuildsLedger
+from examlops_dagster.ledger.jobs import OPEN_STATES, HpcJobs
+from examlops_dagster.schedulers.base import JobState
+
+NOW = datetime(2026, 1, 5, 12, 0, tzinfo=timezone.utc)
+NODE = Node("model", "2026-01-05")
+TOKEN = "0123456789abcdef"
+JOB = HpcJob(
+    TOKEN,
+    "slurm",
+    NOW,
+    NODE,
+    "/jobs/1",
+    "17",
+    "alps",
+    "asset:model",
+    "print",
+    "build",
+    "run",
+    gpus=4,
+)
+
+
+@pytest.fixture
+def jobs(any_database):
+    return HpcJobs(any_database)
+
+
+def test_open_states_are_those_that_are_not_final():
+    assert set(OPEN_STATES) == {state.word for state in JobState if not state.final}
+
+
+def test_a_job_is_kept_and_updated_by_its_token(jobs):
+    jobs.record(JOB)
+    ended = replace(
+        JOB,
+        state="FAILED",
+        reason="exit \0 code 1",
+        started_at=NOW + timedelta(seconds=1),
+        ended_at=NOW + timedelta(seconds=2.5),
+        exit_code=1,
+        hosts="n[1-2]",
+    )
+    jobs.record(ended)
+    assert jobs.listed() == [replace(ended, reason="exit \\x00 code 1")]
+
+
+def test_jobs_are_listed_newest_first_and_by_asset(jobs):
+    for n in range(3):
+        node = Node("other") if n == 1 else NODE
+        jobs.record(replace(JOB, token=f"t{n}", node=node, submitted_at=NOW + timedelta(hours=n)))
+    assert [job.token for job in jobs.listed()] == ["t2", "t1", "t0"]
+    assert [job.token for job in jobs.listed(asset="model", limit=1)] == ["t2"]
+    assert [job.token for job in jobs.ended_before(NOW + timedelta(days=9))] == []
+
+
+@pytest.mark.parametrize("name", ["17", "model", "model[2026-01-05]", TOKEN, TOKEN[:8]])
+def test_a_job_is_named_by_its_id_its_asset_or_its_token(jobs, name):
+    jobs.record(JOB)
+    assert jobs.named(name) == JOB
+    assert jobs.named(TOKEN[:7]) is None
+
+
+def test_only_jobs_of_the_fingerprint_whose_end_nobody_saw_are_unclaimed(jobs):
+    jobs.record(JOB)
+    assert jobs.unclaimed(NODE, "print") == [JOB]
+    assert jobs.unclaimed(NODE, "another") == []
+    assert jobs.unclaimed(Node("model"), "print") == []
+    jobs.record(replace(JOB, state="FAILED"))
+    assert jobs.unclaimed(NODE, "print") == []
+    assert jobs.ended_before(NOW + timedelta(seconds=1)) == [replace(JOB, state="FAILED")]
+
+
+@pytest.mark.parametrize("state", [None, BuildState.FAILED, BuildState.DIED])
+def test_a_success_that_was_not_recorded_is_unclaimed(jobs, any_database, state):
+    ledger = BuildsLedger(any_database)
+    attempt = Attempt(NODE, "build", "print", "code", {}, "scheduler")
+    ledger.begin(attempt)
+    if state is not None:
+        ledger.fail(attempt, state, "why")
+    done = replace(JOB, state="COMPLETED")
+    jobs.record(done)
+    assert jobs.unclaimed(NODE, "print") == ([] if state is BuildState.FAILED else [done])
