@@ -11,14 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata
-from examlops_dagster.core.declarations import (
-    DEFAULT_TIMEOUT,
-    AssetOutput,
-    asset,
-    sensor,
-    sink,
-    task,
-)
+from examlops_dagster.core.declarations import DEFAULT_TIMEOUT, AssetOutput
+from examlops_dagster.core.decorators import asset, sensor, sink, task
 from examlops_dagster.core.freshness import Always, Manual, Schedule
 from examlops_dagster.core.partitions import (
     all_keys,

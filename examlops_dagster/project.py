@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -22,15 +22,16 @@ from examlops_dagster.core.declarations import (
     NodeType,
     Upstream,
     closed_over,
-    declarations_of,
     merge,
 )
+from examlops_dagster.core.declared import declarations_of
 from examlops_dagster.core.graph import Graph, Nodes, build_graph, key_path
 from examlops_dagster.core.inputs import inputs_as_read
-from examlops_dagster.core.partitions import DynamicSpace, parse_space, select_keys
-from examlops_dagster.core.plan import Plan, joined, plan_due, plan_targets
+from examlops_dagster.core.partitions import DynamicSpace, parse_space
+from examlops_dagster.core.plan import Plan, joined, plan_due, plan_targets, without
+from examlops_dagster.core.ranges import select_keys
 from examlops_dagster.core.seams import ORCHESTRATORS, Node, Read, Record, Snapshot, Value
-from examlops_dagster.core.status import Status, statuses
+from examlops_dagster.core.status import Status, first_sights, statuses
 from examlops_dagster.delivery import deliver
 from examlops_dagster.errors import (
     DefinitionError,
@@ -44,6 +45,7 @@ from examlops_dagster.home import Home, find_home, use_home
 from examlops_dagster.initialise import ensure_home
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import Build, BuildsLedger, utc_now
+from examlops_dagster.ledger.outside import odd_keys
 from examlops_dagster.ledger.sinks import SinkWrite, SinkWrites
 from examlops_dagster.store.engine import Database
 from examlops_dagster.store.hosts import check_host
@@ -165,22 +167,30 @@ class Project:
     def snapshot(self) -> Snapshot:
         """Take all that a verdict rests on, now; reads what others wrote, if they did."""
         queued: frozenset[Node] = frozenset()
-        if self.home.exists and not watermark.nothing_new(self.home.folder, self.database):
-            self.event_log.sync()
+        records = self.ledger.records()
+        declared = self.graph.declarations
+        left_open = any(r.built_from is None and n.asset in declared for n, r in records.items())
+        left_open = left_open or not odd_keys(self.graph).keys().isdisjoint(
+            node.asset for node in records
+        )
+        others_wrote = not watermark.nothing_new(self.home.folder, self.database)
+        if self.home.exists and (left_open or others_wrote):
             queued = self.event_log.in_flight()
+            self.event_log.sync()
+            records = self.ledger.records()
         return Snapshot(
             now=utc_now(),
             zone=self.home.zone,
-            records=self.ledger.records(),
+            records=records,
             holds=self.ledger.holds(),
             claims=self.ledger.claims(),
             queued=queued,
             first_seen=self.ledger.first_seen(),
-            dynamic=self._dynamic_keys(),
+            dynamic=self.dynamic_keys(),
         )
 
-    def _dynamic_keys(self) -> Mapping[str, Sequence[str]]:
-        """Give the keys of dynamic spaces; Dagster is asked only where there is one."""
+    def dynamic_keys(self) -> Mapping[str, Sequence[str]]:
+        """Give the keys of dynamic spaces, by name; Dagster is asked only where there is one."""
         spaces = [d.partitions for d in self.graph.declarations.values() if d.partitions]
         if any(isinstance(each, DynamicSpace) for s in spaces for _, each in s.dimensions):
             return self.event_log.dynamic_keys()
@@ -220,27 +230,43 @@ class Project:
             self.graph, nodes, verdicts, targets, force=force, deps=deps, named=named
         )
 
-    def plan_due(self, names: Sequence[str], done: Collection[Node]) -> Plan:
-        """Plan what is due of ``names`` (all for none) and was not done; a named task always."""
+    def plan_due(
+        self,
+        names: Sequence[str] = (),
+        done: Collection[Node] = (),
+        failed: Collection[Node] = (),
+    ) -> Plan:
+        """Plan what is due.
+
+        Parameters
+        ----------
+        names
+            Confine it to these and what they are made from; a sensor or task among them runs in
+            any case.
+        done
+            Nodes to leave out.
+        failed
+            Nodes to leave out what is below them.
+        """
         snapshot = self.snapshot()
         nodes = Nodes(self.graph, snapshot)
         verdicts = self.statuses(snapshot)
         plan = plan_due(self.graph, nodes, verdicts, only=names or None)
-        tasks = [n for n in names if self.declared(n).node_type is NodeType.TASK]
-        targets = [node for name in tasks for node in nodes.of(name) if node not in done]
+        always = (NodeType.SENSOR, NodeType.TASK)
+        named = [Node(n) for n in names if self.declared(n).node_type in always]
+        targets = [node for node in named if node not in done]
         if targets:
             plan = joined(self.graph, plan_targets(self.graph, nodes, verdicts, targets), plan)
-        return replace(plan, steps=tuple(s for s in plan.steps if s.node not in done))
+        return without(nodes, plan, done, failed)
 
-    def unseen_schedules(self) -> list[Node]:
-        """Give the scheduled nodes that automation, or ``exa run``, has not seen yet."""
-        seen = self.ledger.first_seen()
-        nodes = Nodes(self.graph, Snapshot(utc_now(), dynamic=self._dynamic_keys()))
-        return [node for node in nodes.scheduled() if node not in seen]
+    def see_schedules(self) -> None:
+        """Note the scheduled nodes that neither automation nor ``exa run`` has seen yet."""
+        nodes = Nodes(self.graph, Snapshot(utc_now(), dynamic=self.dynamic_keys()))
+        self.ledger.see(first_sights(nodes, self.ledger.first_seen(), utc_now()))
 
     def nodes_of(self, name: str, partition: str | None = None) -> list[Node]:
         """Give the nodes that a name and a partition stand for, as of now."""
-        nodes = Nodes(self.graph, Snapshot(utc_now(), dynamic=self._dynamic_keys()))
+        nodes = Nodes(self.graph, Snapshot(utc_now(), dynamic=self.dynamic_keys()))
         return self.targets(nodes, name, partition)
 
     def targets(self, nodes: Nodes, name: str, partition: str | None) -> list[Node]:
@@ -459,6 +485,8 @@ class Project:
             )
         if not written:
             raise UsageError(f"{name} was never built → exa assets materialize {name}")
+        for write in written:
+            self.event_log.report_sink(write)
         return written
 
     def history(self, name: str, partition: str | None = None, limit: int = 50) -> list[Build]:

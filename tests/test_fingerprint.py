@@ -14,12 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from examlops_dagster import fingerprint_outline
-from examlops_dagster.core.declarations import Declaration, asset, declaration_of, declarations_of
+from examlops_dagster.core.declarations import Declaration
+from examlops_dagster.core.declared import declaration_of, declarations_of
+from examlops_dagster.core.decorators import asset
 from examlops_dagster.errors import DefinitionError
-from examlops_dagster.fingerprint import Fingerprints, code_version, loaded_code_is_older
+from examlops_dagster.fingerprint import (
+    Fingerprints,
+    code_version,
+    loaded_code_is_older,
+    outliner,
+)
 
-ASSET = "from examlops_dagster.core.declarations import asset, sink\n"
+ASSET = "from examlops_dagster.core.decorators import asset, sink\n"
 
 
 class Reader:
@@ -630,7 +636,7 @@ def test_arguments_of_our_decorators_do_not_count(read):
 @pytest.mark.parametrize(
     "source",
     [
-        'import examlops_dagster.core.declarations as d\n@d.asset("x")\ndef x(): return 1',
+        'import examlops_dagster.core.decorators as d\n@d.asset("x")\ndef x(): return 1',
         'from fp_utils import asset as a\n@a("x")\ndef x(): return 1',
         'import fp_utils as u\n@u.asset("x")\ndef x(): return 1',
         "@asset\ndef x(): return 1",
@@ -951,7 +957,7 @@ def cached(read, tmp_path):
 def test_a_cached_outline_is_used_without_parsing(cached, monkeypatch):
     _, _, version = cached
     first = version()
-    monkeypatch.setattr(fingerprint_outline.ast, "parse", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr(outliner.ast, "parse", lambda _: pytest.fail("parsed"))
     assert version() == first
 
 
@@ -1000,7 +1006,7 @@ def test_a_version_is_the_same_in_another_process(read, tmp_path):
     here = read.version(source)
     script = (
         "import fp_assets; from examlops_dagster.fingerprint import code_version;"
-        "from examlops_dagster.core.declarations import declarations_of;"
+        "from examlops_dagster.core.declared import declarations_of;"
         "print(code_version(declarations_of(fp_assets)[0]))"
     )
     path = os.pathsep.join((str(tmp_path / "0"), str(Path(__file__).parents[1])))

@@ -76,7 +76,13 @@ def _parameter_problems(d: Declaration, label: str) -> Iterator[tuple[str, str]]
     parameters = d.parameters
     dimensions = [name for name, _ in d.partitions.dimensions] if d.partitions else []
     inputs = [edge.parameter for edge in d.upstreams if edge.parameter is not None]
-    taken = set(parameters.names)
+    if parameters.positional and not d.command:
+        yield (
+            f"{label}: the function takes {', '.join(parameters.positional)} by position only, and "
+            "is called by keyword",
+            "take the '/' out of its parameters",
+        )
+    taken = {*parameters.names, *parameters.positional}
     for name in (*inputs, *dimensions):
         if name not in taken and not parameters.takes_any and not d.command:
             what = "partition dimension" if name in dimensions else "input"

@@ -161,11 +161,24 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a function, as far as calling it by keyword needs them."""
+    """The parameters of a function, as far as calling it by keyword needs them.
+
+    Attributes
+    ----------
+    names
+        Of those that can be given by keyword.
+    required
+        Those of them without a default.
+    takes_any
+        Whether it takes any other keyword.
+    positional
+        Names of those that must be given, and cannot be given by keyword.
+    """
 
     names: tuple[str, ...] = ()
     required: frozenset[str] = frozenset()
     takes_any: bool = False
+    positional: tuple[str, ...] = ()
 
     @staticmethod
     def of(function: Callable[..., Any]) -> Parameters:
@@ -176,11 +189,12 @@ class Parameters:
             keyword = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
             with_default = set(positional[len(positional) - len(function.__defaults__ or ()) :])
             with_default |= set(function.__kwdefaults__ or {})
-            names = positional + keyword
+            names = positional[code.co_posonlyargcount :] + keyword
             return Parameters(
                 names,
                 frozenset(n for n in names if n not in with_default),
                 bool(code.co_flags & inspect.CO_VARKEYWORDS),
+                tuple(n for n in positional[: code.co_posonlyargcount] if n not in with_default),
             )
         found = inspect.signature(function).parameters.values()
         by_name = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -188,6 +202,7 @@ class Parameters:
             tuple(p.name for p in by_name),
             frozenset(p.name for p in by_name if p.default is p.empty),
             any(p.kind is p.VAR_KEYWORD for p in found),
+            tuple(p.name for p in found if p.kind is p.POSITIONAL_ONLY and p.default is p.empty),
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from examlops_dagster.core.checks import declaration_problems
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream
 from examlops_dagster.core.freshness import Schedule
+from examlops_dagster.core.mappings import same_key_problem
 from examlops_dagster.core.partitions import PartitionSpace, SharedKeys, upstream_keys
 from examlops_dagster.core.seams import ORCHESTRATORS, Node, Snapshot
 from examlops_dagster.errors import DefinitionError, Problem
@@ -179,7 +180,7 @@ def build_graph(
     ------
     DefinitionError
         With every problem: unknown upstreams, cycles, name clashes, bad names, crons, resources,
-        parameters, owners, tags.
+        parameters, mappings, owners, tags.
     """
     found = list(problems)
     known = frozenset(orchestrators)
@@ -188,6 +189,7 @@ def build_graph(
     nearest: dict[str, list[str]] = {}
     for name, declaration in declarations.items():
         found.extend(declaration_problems(declaration, known))
+        found.extend(_mapping_problems(declaration, declarations))
         for upstream in dict.fromkeys(edge.name for edge in declaration.upstreams):
             problem = _edge_problem(declaration, upstream, declarations, nearest)
             if problem is not None:
@@ -241,6 +243,24 @@ def _edge_problem(
             "a task always runs anew, so only another task may depend on it",
         )
     return None
+
+
+def _mapping_problems(
+    declaration: Declaration, declarations: Mapping[str, Declaration]
+) -> Iterable[Problem]:
+    own = declaration.partitions
+    for edge in declaration.upstreams:
+        other = declarations.get(edge.name)
+        if edge.mapped is None or edge.mapped.kind != "same_key" or other is None:
+            continue
+        theirs = other.partitions
+        text = same_key_problem(own, theirs) if own is not None and theirs is not None else None
+        if text is not None:
+            yield Problem(
+                declaration.where,
+                f"{declaration.name}: upstream {edge.name!r} is read by {text}",
+                "use keys(x, function), all_keys(x) or no mapping",
+            )
 
 
 def _shown(name: str) -> str:

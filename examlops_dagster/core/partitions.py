@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -289,62 +288,6 @@ def parse_space(text: str) -> PartitionSpace:
     problems = found.problems()
     if problems:
         raise ValueError("; ".join(problems))
-    return found
-
-
-RANGE = "..."
-"""Between the first and the last key of a range, as in Dagster's own commands."""
-
-
-def select_keys(space: PartitionSpace, existing: Sequence[str], text: str) -> list[str]:
-    """Give the keys that a selection names.
-
-    Parameters
-    ----------
-    space
-        Its dimensions can be named.
-    existing
-        The keys that exist, in order.
-    text
-        One key, a range ``FIRST...LAST``, or ``DIMENSION=KEY,...`` in any order, where a
-        dimension that is not named takes all of its keys and a key may be a range.
-
-    Raises
-    ------
-    ValueError
-        When a key or a dimension does not exist.
-    """
-    if text in existing:
-        return [text]
-    names = [name for name, _ in space.dimensions]
-    if "=" not in text:
-        return _in_range(list(existing), text)
-    wanted: dict[str, set[str]] = {}
-    for part in text.split(","):
-        name, _, key = part.partition("=")
-        if name.strip() not in names:
-            raise ValueError(f"there is no dimension {name.strip()!r}, only {', '.join(names)}")
-        keys_there = list(dict.fromkeys(space.split(k)[name.strip()] for k in existing))
-        wanted[name.strip()] = set(_in_range(keys_there, key.strip()))
-    return [
-        key
-        for key in existing
-        if all(space.split(key)[name] in chosen for name, chosen in wanted.items())
-    ]
-
-
-def _in_range(existing: list[str], text: str) -> list[str]:
-    first, dots, last = text.partition(RANGE)
-    for key in (first, last) if dots else (text,):
-        if key not in existing:
-            nearest = difflib.get_close_matches(key, existing, n=3)
-            hint = nearest or existing[:1] + existing[-1:]
-            raise ValueError(f"there is no partition {key!r} (but {', '.join(hint) or 'none'})")
-    if not dots:
-        return [text]
-    found = existing[existing.index(first) : existing.index(last) + 1]
-    if not found:
-        raise ValueError(f"the range {text} is empty; {last!r} comes before {first!r}")
     return found
 
 

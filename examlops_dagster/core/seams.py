@@ -205,6 +205,10 @@ class BuildRequest:
     ends_job: Callable[[int | None], bool] | None = field(default=None, compare=False)
 
 
+LEFT_RUNNING = "examlops_left_running"
+"""Attribute of an interrupt that left a job running: no end of the attempt is known then."""
+
+
 @dataclass(frozen=True)
 class BuildResult:
     """What an orchestrator gives back for a build that succeeded.

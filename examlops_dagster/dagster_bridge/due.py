@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dagster import DagsterInstance
+from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.graph import Graph, Nodes
-from examlops_dagster.core.plan import Action, Plan, Step, first_slices, plan_due
+from examlops_dagster.core.plan import Action, Plan, Step, first_slices, plan_due, without
 from examlops_dagster.core.seams import Node, Snapshot
-from examlops_dagster.core.status import Judge, Status
-from examlops_dagster.dagster_bridge.runtime import Location
+from examlops_dagster.core.status import Judge, Status, first_sights
+from examlops_dagster.dagster_bridge.lost import note_lost_runs
+from examlops_dagster.dagster_bridge.runtime import Location, Runtime
+from examlops_dagster.dagster_bridge.translator import slug
 from examlops_dagster.ledger.builds import utc_now
 
 SCHEDULE_GRACE = timedelta(seconds=90)
@@ -32,47 +35,58 @@ class Due:
         One for each run: nodes without partitions, or of one partition space.
     nodes
         The partitions that exist.
+    off
+        Names of nodes that no run may be requested for: they are probed, or somebody turned
+        their schedule off.
     """
 
     verdicts: dict[Node, Status]
     parts: list[list[Step]]
     nodes: Nodes
-    snapshot: Snapshot
+    off: frozenset[str]
+
+    def slice_of(self, name: str) -> list[Step]:
+        """Give what one run builds for a node without partitions, with its stale ancestors.
+
+        Empty when the node is not due, or when other runs have to come first.
+        """
+        plan = plan_due(self.nodes.graph, self.nodes, self.verdicts, only=[name])
+        for part in first_slices(
+            self.nodes.graph, self.nodes, _without(self.nodes, plan, self.off)
+        ):
+            if any(step.node.asset == name for step in part.steps):
+                return _builds(part)
+        return []
 
 
 def due(
     location: Location,
     instance: DagsterInstance,
     clock: Callable[[], datetime] = utc_now,
+    seen_since: datetime | None = None,
 ) -> Due:
     """Judge everything once, and give what automation may request now.
 
     Nothing rests on a cursor or on a former tick: what is stale and may run is due, until it was
     built, or its attempts are used up.
+
+    Parameters
+    ----------
+    clock
+        Gives the time as an aware UTC datetime.
+    seen_since
+        Since when scheduled nodes that nobody noted yet count as seen; None is now.
     """
-    runtime = location.runtime(instance)
-    runtime.event_log.sync()
-    graph = location.graph
-    now = clock()
-    dynamic = runtime.event_log.dynamic_keys()
-    existing = Nodes(graph, Snapshot(now, dynamic=dynamic))
-    seen = runtime.ledger.first_seen()
-    runtime.ledger.see([node for node in existing.scheduled() if node not in seen], now)
-    snapshot = Snapshot(
-        now,
-        runtime.home.zone,
-        runtime.ledger.records(),
-        runtime.ledger.holds(),
-        runtime.ledger.claims(),
-        runtime.event_log.in_flight(),
-        runtime.ledger.first_seen(),
-        dynamic,
-    )
-    judge = Judge(graph, snapshot, location.code_versions)
+    graph, runtime = location.graph, location.runtime(instance)
+    judge = _judge(location, runtime, clock(), seen_since)
+    if note_lost_runs(location, instance, judge):
+        judge = _judge(location, runtime, clock(), seen_since)
     verdicts = judge.all()
-    plan = plan_due(graph, judge.nodes, verdicts)
-    parts = first_slices(graph, judge.nodes, _without_fresh_ticks(graph, plan, snapshot))
-    return Due(verdicts, [_builds(part) for part in parts], judge.nodes, snapshot)
+    off = location.probed | _turned_off(graph, instance)
+    left = off | _left_to_schedules(graph, judge.snapshot)
+    plan = _without(judge.nodes, plan_due(graph, judge.nodes, verdicts), left)
+    parts = [_builds(part) for part in first_slices(graph, judge.nodes, plan)]
+    return Due(verdicts, parts, judge.nodes, off)
 
 
 def has_schedule_of_its_own(declaration: Declaration) -> bool:
@@ -83,22 +97,62 @@ def has_schedule_of_its_own(declaration: Declaration) -> bool:
     )
 
 
+def schedule_name(name: str) -> str:
+    """Give the name of the schedule of a node in Dagster."""
+    return f"{slug(name)}_schedule"
+
+
+def _judge(
+    location: Location, runtime: Runtime, now: datetime, seen_since: datetime | None
+) -> Judge:
+    """Take a snapshot, and judge over it.
+
+    What is in flight is read before what exists: a build that ends in between is then one that
+    still runs, and not one that nobody started.
+    """
+    log, ledger = runtime.event_log, runtime.ledger
+    dynamic = log.dynamic_keys()
+    existing = Nodes(location.graph, Snapshot(now, dynamic=dynamic))
+    ledger.see(first_sights(existing, ledger.first_seen(), seen_since or now))
+    queued, claims = log.in_flight(), ledger.claims()
+    log.sync()
+    holds, records = ledger.holds(), ledger.records()
+    snapshot = Snapshot(
+        now, runtime.home.zone, records, holds, claims, queued, ledger.first_seen(), dynamic
+    )
+    return Judge(location.graph, snapshot, location.code_versions)
+
+
 def _builds(part: Plan) -> list[Step]:
     return [step for step in part.steps if step.action is Action.BUILD]
 
 
-def _without_fresh_ticks(graph: Graph, plan: Plan, snapshot: Snapshot) -> Plan:
-    """Leave what just became due by its own schedule to that schedule, with what is below it."""
+def _without(nodes: Nodes, plan: Plan, names: Collection[str]) -> Plan:
+    """Leave nodes out of a plan, with what is below those of them that it would build."""
+    left = {step.node for step in plan.steps if step.node.asset in names}
+    return without(nodes, plan, left, left) if left else plan
+
+
+def _left_to_schedules(graph: Graph, snapshot: Snapshot) -> set[str]:
+    """Give the sensors and tasks whose tick has just passed: their schedule is about to ask."""
     left: set[str] = set()
-    for step in plan.steps:
-        declaration = graph.declarations[step.node.asset]
+    for name, declaration in graph.declarations.items():
         schedule = declaration.freshness
-        if has_schedule_of_its_own(declaration) and isinstance(schedule, Schedule):
+        if isinstance(schedule, Schedule) and has_schedule_of_its_own(declaration):
             tick = schedule.latest_tick(snapshot.now, snapshot.zone)
             if snapshot.now - tick < SCHEDULE_GRACE:
-                left.add(step.node.asset)
-    if not left:
-        return plan
-    below = graph.descendants(left)
-    kept = tuple(step for step in plan.steps if step.node.asset not in below)
-    return Plan(plan.targets, kept, plan.skipped, plan.blocked)
+                left.add(name)
+    return left
+
+
+def _turned_off(graph: Graph, instance: DagsterInstance) -> frozenset[str]:
+    """Give the sensors and tasks whose schedule somebody turned off."""
+    own = {schedule_name(n): n for n, d in graph.declarations.items() if has_schedule_of_its_own(d)}
+    if not own or instance.schedule_storage is None:
+        return frozenset()
+    states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE)
+    return frozenset(
+        own[state.instigator_name]
+        for state in states
+        if state.status is InstigatorStatus.STOPPED and state.instigator_name in own
+    )

@@ -23,6 +23,7 @@ from examlops_dagster.core.plan import Action, Plan, Step, slices
 from examlops_dagster.core.seams import BuildState, Node, Progress, Snapshot
 from examlops_dagster.dagster_bridge.body import error_file
 from examlops_dagster.dagster_bridge.definitions import definitions_of, keys_of
+from examlops_dagster.dagster_bridge.event_batches import events_in_batches
 from examlops_dagster.dagster_bridge.node import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.dagster_bridge.report import Failed, Report
 from examlops_dagster.dagster_bridge.runtime import Location
@@ -60,8 +61,9 @@ def execute(
             project.adopt_source(step.node)
             report.rebuilt.append(step.node)
             tell(f"adopted {step.node}")
-    nodes = Nodes(project.graph, Snapshot(utc_now()))
+    nodes = Nodes(project.graph, Snapshot(utc_now(), dynamic=project.dynamic_keys()))
     location = Location(project.graph, project.code_versions, os.environ, project.code_is_older)
+    location.progress = progress
     tags = {ACTOR_TAG: project.home.actor, PROCESS_TAG: process_tag()}
     if orchestrator is not None:
         tags[ORCHESTRATOR_TAG] = orchestrator.strip().lower()
@@ -96,12 +98,13 @@ class _Runs:
         keys = {log.key(node.asset) for node in nodes}
         job = self._job(keys)
         tags = {**self.tags, **slice_tags(steps, existing)}
-        run = log.instance.create_run_for_job(
-            job_def=job,
-            asset_selection=keys,
-            tags=tags,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-        )
+        with events_in_batches(log.instance):  # one is planned for each partition
+            run = log.instance.create_run_for_job(
+                job_def=job,
+                asset_selection=keys,
+                tags=tags,
+                run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            )
         self.report.runs.append(run.run_id)
         with (
             held_open(self.project.home.folder, run.run_id),
@@ -172,7 +175,7 @@ class _Runs:
                 self.report.rebuilt.append(node)
             elif build.state is BuildState.UNCHANGED:
                 self.report.unchanged.append(node)
-            elif build.state is not BuildState.CANCELLED:
+            elif build.state is not BuildState.CANCELLED or not self.report.cancelled:
                 path = error_file(instance, run.run_id, node)
                 log = str(path) if path.exists() else ""
                 self.report.failed.append(Failed(node, build.error, log))

@@ -24,6 +24,7 @@ from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_START_TAG,
     PARTITION_NAME_TAG,
 )
+from dagster._utils.warnings import disable_dagster_warnings
 
 from examlops_dagster.core.declarations import Declaration, Upstream
 from examlops_dagster.core.partitions import (
@@ -34,9 +35,8 @@ from examlops_dagster.core.partitions import (
     TimeWindowSpace,
     Unit,
 )
-
-KEYS_TAG = "examlops/keys"
-"""Asset to ``[first, last]`` ranges of its keys, where a run is not about its whole range."""
+from examlops_dagster.core.ranges import corners, keys_between
+from examlops_dagster.ledger.event_log import KEYS_TAG, chosen_keys
 
 _WINDOWS = {
     Unit.HOURLY: HourlyPartitionsDefinition,
@@ -72,7 +72,8 @@ def partition_mapping(
     own, theirs = (dict(d.partitions.dimensions) for d in (downstream, upstream) if d.partitions)
     windows = [s for s in (*own.values(), *theirs.values()) if isinstance(s, TimeWindowSpace)]
     if len(own) == len(theirs) == 1 and len(windows) == len(own) + len(theirs):
-        return TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
+        with disable_dagster_warnings():  # that the parameter is in beta is not the user's concern
+            return TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
     if len(own) != len(theirs) and set(own.items()) & set(theirs.items()):
         return None
     return AllPartitionMapping()
@@ -83,38 +84,32 @@ def keys_of_run(context: AssetExecutionContext, asset: str) -> list[str]:
     if not context.has_partition_key and not context.has_partition_key_range:
         return [""]
     keys = [str(key) for key in context.partition_keys]
-    chosen = context.run.tags.get(KEYS_TAG)
-    if chosen is None:
-        return keys
-    ranges = json.loads(chosen).get(asset, [])
-    position = {key: n for n, key in enumerate(keys)}
-    wanted: list[str] = []
-    for first, last in ranges:
-        if first in position and last in position:
-            wanted.extend(keys[position[first] : position[last] + 1])
-    return wanted
+    return list(chosen_keys(context.run.tags, asset, keys))
 
 
-def run_tags(chosen: Mapping[str, Sequence[str]], existing: Sequence[str]) -> dict[str, str]:
+def run_tags(
+    chosen: Mapping[str, Sequence[str]], space: PartitionSpace, existing: Sequence[str]
+) -> dict[str, str]:
     """Give the tags of one run over some keys of some assets of one space.
 
     Parameters
     ----------
     chosen
         Keys by asset.
+    space
+        Their space.
     existing
         All keys of the space, in order.
     """
-    position = {key: n for n, key in enumerate(existing)}
-    numbers = sorted({position[key] for keys in chosen.values() for key in keys})
-    first, last = existing[numbers[0]], existing[numbers[-1]]
+    first, last = corners(space, existing, (key for keys in chosen.values() for key in keys))
     if first == last:
         return {PARTITION_NAME_TAG: first}
     tags = {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
-    whole = numbers[-1] - numbers[0] + 1
-    if any(len(keys) != whole for keys in chosen.values()):
+    whole = keys_between(space, existing, first, last)
+    if any(len(keys) != len(whole) for keys in chosen.values()):
+        position = {key: n for n, key in enumerate(whole)}
         ranges = {
-            name: [[existing[a], existing[b]] for a, b in _ranges(position[key] for key in keys)]
+            name: [[whole[a], whole[b]] for a, b in _ranges(position[key] for key in keys)]
             for name, keys in chosen.items()
         }
         tags[KEYS_TAG] = json.dumps(ranges)

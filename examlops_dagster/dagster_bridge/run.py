@@ -12,7 +12,6 @@ from examlops_dagster.core.plan import Plan
 from examlops_dagster.core.seams import Node, Progress
 from examlops_dagster.dagster_bridge.report import Report
 from examlops_dagster.errors import UsageError
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.orchestrators.registry import choose
 from examlops_dagster.project import ModuleLike, Project, open_project
 
@@ -121,7 +120,8 @@ def run_due_in(
     project
         An open project.
     names
-        Confine it to these and what they are made from; a task among them runs in any case.
+        Confine it to these and what they are made from; a sensor or task among them runs in any
+        case.
     orchestrator, in_process, progress
         As for `materialize_in`.
 
@@ -129,17 +129,25 @@ def run_due_in(
     -------
     Report
         Of all that was built. What became stale by it (below a sensor that saw something new) is
-        built too.
+        built too; what failed stops only what is below it.
+
+    Raises
+    ------
+    UsageError
+        If a sensor or task that is named cannot be run.
     """
     if orchestrator is not None:
         choose(orchestrator, None, os.environ)
     for name in names:
         project.declared(name)
-    project.ledger.see(project.unseen_schedules(), utc_now())
+    project.see_schedules()
     total = Report()
     done: set[Node] = set()
+    failed: set[Node] = set()
     while True:
-        plan = project.plan_due(names, done)
+        plan = project.plan_due(names, done, failed)
+        if plan.targets and not done:
+            refuse_blocked(plan)
         if plan.is_empty:
             return total
         from examlops_dagster.dagster_bridge.execute import execute  # noqa: PLC0415 - dagster
@@ -147,10 +155,14 @@ def run_due_in(
         report = execute(
             project, plan, orchestrator=orchestrator, in_process=in_process, progress=progress
         )
-        done |= {step.node for step in plan.steps}
         total.add(report)
-        if not report.ok:
+        failed |= {each.node for each in report.failed}
+        tried = {*report.rebuilt, *report.unchanged, *failed}
+        if report.ok:
+            tried.update(step.node for step in plan.steps)
+        if report.cancelled or tried <= done:
             return total
+        done |= tried
 
 
 def refuse_blocked(plan: Plan) -> None:

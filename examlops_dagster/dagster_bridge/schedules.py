@@ -15,13 +15,13 @@ from dagster import (
 )
 
 from examlops_dagster.core.freshness import Schedule
-from examlops_dagster.core.plan import Action, Step
 from examlops_dagster.core.seams import Node
 from examlops_dagster.core.status import State
-from examlops_dagster.dagster_bridge.due import due, has_schedule_of_its_own
+from examlops_dagster.dagster_bridge.automation import SENSOR
+from examlops_dagster.dagster_bridge.due import due, has_schedule_of_its_own, schedule_name
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.slices import slice_tags
-from examlops_dagster.dagster_bridge.translator import Translator, slug
+from examlops_dagster.dagster_bridge.translator import Translator
 
 
 def schedules(location: Location, translate: Translator, zone: str) -> Iterator[ScheduleDefinition]:
@@ -34,6 +34,8 @@ def schedules(location: Location, translate: Translator, zone: str) -> Iterator[
     """
     for name, declaration in location.graph.declarations.items():
         schedule = declaration.freshness
+        if name in location.probed:
+            continue
         if has_schedule_of_its_own(declaration) and isinstance(schedule, Schedule):
             yield _schedule(location, translate, name, schedule, schedule.timezone or zone)
 
@@ -45,23 +47,26 @@ def _schedule(
     key = translate.get_asset_key(name)
 
     def evaluate(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
-        runtime = location.runtime(context.instance)
         tick = context.scheduled_execution_time.astimezone(timezone.utc)
         # Dagster's scheduler ran before this tick, so it is one that the node has waited for
-        runtime.ledger.see([node], tick - timedelta(seconds=1))
-        found = due(location, context.instance)
+        found = due(location, context.instance, seen_since=tick - timedelta(seconds=1))
+        steps = found.slice_of(name)
+        if steps:
+            keys = sorted({translate.get_asset_key(step.node.asset) for step in steps})
+            return RunRequest(asset_selection=keys, tags=slice_tags(steps, found.nodes))
         verdict = found.verdicts[node]
+        why = "; ".join(verdict.why) or "nothing to do"
         if verdict.state is State.RUNNABLE:
-            step = Step(node, Action.BUILD, verdict.reasons)
-            return RunRequest(asset_selection=[key], tags=slice_tags([step], found.nodes))
-        return SkipReason(f"{name} is {verdict.shown}: {'; '.join(verdict.why) or 'nothing to do'}")
+            why = f"its upstreams are built first, and {SENSOR} requests it then ({why})"
+        return SkipReason(f"{name} is {verdict.shown}: {why}")
 
     return ScheduleDefinition(
-        name=f"{slug(name)}_schedule",
+        name=schedule_name(name),
         cron_schedule=schedule.cron,
         execution_timezone=zone,
         target=AssetSelection.assets(key),
         execution_fn=evaluate,
         default_status=DefaultScheduleStatus.RUNNING,
-        description=f"Runs {name} at each due tick; skipped while its former run is in flight.",
+        description=f"Runs {name} at each due tick, after those of its upstreams that are stale; "
+        "skipped while its former run is in flight.",
     )

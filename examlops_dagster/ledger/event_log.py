@@ -14,6 +14,8 @@ from typing import Any
 
 import sqlalchemy
 from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckSeverity,
     AssetKey,
     AssetMaterialization,
     DagsterEventType,
@@ -36,18 +38,12 @@ from dagster._core.storage.tags import (
 
 from examlops_dagster.core.graph import Graph, Nodes, key_path
 from examlops_dagster.core.partitions import DynamicSpace
+from examlops_dagster.core.ranges import keys_between
 from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Record, Snapshot
+from examlops_dagster.core.sinks import check_name
 from examlops_dagster.ledger import watermark
-from examlops_dagster.ledger.builds import (
-    SAME_PROCESS_SECONDS,
-    BuildsLedger,
-    dump_reads,
-    from_epoch,
-    load_reads,
-    process_started,
-    set_head,
-    utc_now,
-)
+from examlops_dagster.ledger.builds import BuildsLedger, set_head, utc_now
+from examlops_dagster.ledger.claims import SAME_PROCESS_SECONDS, process_started
 from examlops_dagster.ledger.outside import (
     fill_inputs,
     misnamed,
@@ -55,6 +51,8 @@ from examlops_dagster.ledger.outside import (
     record_outside,
     rename,
 )
+from examlops_dagster.ledger.rows import dump_reads, from_epoch, load_reads
+from examlops_dagster.ledger.sinks import SinkWrite
 from examlops_dagster.store.engine import Connection, Database
 
 BUILD_TAG = "examlops/build"
@@ -218,6 +216,20 @@ class EventLog:
             ledger.fail(attempt, BuildState.FAILED, str(error))
             raise
         return ledger.complete(attempt, version, data_version, {})
+
+    def report_sink(self, write: SinkWrite) -> None:
+        """Report how a sink ended that was written without a build, as the check of its asset."""
+        self.instance.report_runless_asset_event(
+            AssetCheckEvaluation(
+                asset_key=self.key(write.node.asset),
+                check_name=check_name(write.number),
+                passed=not write.error,
+                metadata={"url": write.url, **({"error": write.error} if write.error else {})},
+                severity=AssetCheckSeverity.ERROR,
+                blocking=False,
+                partition=write.node.partition or None,
+            )
+        )
 
     def report_outside(self, node: Node, data_version: str) -> None:
         """Report a result of others, whose inputs nobody recorded; the next sync takes it over."""
@@ -458,17 +470,10 @@ class EventLog:
         first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG)
         last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG)
         existing = list(declaration.partitions.keys(utc_now(), self.dynamic_keys()))
-        if first not in existing or last not in existing:
+        if first is None or last is None or not {first, last} <= set(existing):
             return existing
-        chosen = json.loads(run.tags.get(KEYS_TAG, "null"))
-        ranges = [[first, last]] if chosen is None else chosen.get(name, [])
-        position = {key: n for n, key in enumerate(existing)}
-        return [
-            key
-            for start, end in ranges
-            if start in position and end in position
-            for key in existing[position[start] : position[end] + 1]
-        ]
+        keys = keys_between(declaration.partitions, existing, first, last)
+        return chosen_keys(run.tags, name, keys)
 
     def dynamic_keys(self) -> dict[str, Sequence[str]]:
         """Give the keys of every dynamic partition space that is declared."""
@@ -507,6 +512,30 @@ def open_event_log(home_folder: Path, database: Database, graph: Graph) -> Event
         Declared names and edges.
     """
     return EventLog(DagsterInstance.from_config(str(home_folder)), database, graph)
+
+
+def chosen_keys(tags: Mapping[str, str], name: str, keys: Sequence[str]) -> Sequence[str]:
+    """Give those of a run's keys that it is about for an asset.
+
+    Parameters
+    ----------
+    tags
+        Of the run.
+    name
+        Of the asset.
+    keys
+        Of the run's range, in order.
+    """
+    chosen = tags.get(KEYS_TAG)
+    if chosen is None:
+        return keys
+    position = {key: n for n, key in enumerate(keys)}
+    return [
+        key
+        for first, last in json.loads(chosen).get(name, [])
+        if first in position and last in position
+        for key in keys[position[first] : position[last] + 1]
+    ]
 
 
 def process_tag() -> str:

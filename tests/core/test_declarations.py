@@ -1,6 +1,5 @@
 import functools
 import importlib
-import inspect
 import sys
 import textwrap
 from types import SimpleNamespace
@@ -10,53 +9,14 @@ from worlds import built, source
 
 from examlops_dagster.core.aliases import Dataset, DatasetAlias
 from examlops_dagster.core.declarations import (
-    DEFAULT_TIMEOUT,
     NodeType,
     Parameters,
-    Sink,
     closed_over,
     merge,
 )
 from examlops_dagster.core.declared import declaration_of, declarations_of
-from examlops_dagster.core.decorators import asset, sensor, sink, task
-from examlops_dagster.core.freshness import Always, Manual, Schedule
+from examlops_dagster.core.decorators import asset
 from examlops_dagster.core.graph import build_graph
-from examlops_dagster.core.partitions import all_keys, daily, keys, same_key
-from examlops_dagster.errors import DefinitionError
-
-ARGUMENTS = {
-    "kind": "model",
-    "deps": ["a"],
-    "inputs": {"x": "a"},
-    "outlets": Dataset("s3://bucket"),
-    "inlets": [DatasetAlias("out")],
-    "partitions": {"day": daily("2024-01-01")},
-    "serializer": "json",
-    "freshness": Schedule("0 6 * * *"),
-    "timeout_seconds": 1.5,
-    "retries": 2,
-    "retry_backoff": 3.0,
-    "resources": {"gpus": 4},
-    "command": ["run.sh", 1],
-    "orchestrator": "local",
-    "code_version": "7",
-    "code_deps": "helpers.py",
-    "group": "daily",
-    "pool": "gpu",
-    "description": "words",
-    "tags": {"team": "ml"},
-    "owners": "team:ml",
-    "metadata": {"answer": 42},
-}
-NOT_OF_A_SENSOR = {"deps", "inputs", "partitions"}
-NOT_OF_A_TASK = {"partitions", "serializer", "kind"}
-KEPT = {
-    "outlets": (Dataset("s3://bucket"),),
-    "inlets": (DatasetAlias("out"),),
-    "command": ("run.sh", "1"),
-    "code_deps": ("helpers.py",),
-    "owners": ("team:ml",),
-}
 
 
 @pytest.fixture
@@ -88,320 +48,11 @@ def names_of(declarations):
     return [d.name for d in declarations]
 
 
-# decorators
-
-
-@pytest.mark.parametrize("decorator", [asset, sensor, task])
-def test_a_decorator_returns_the_function_unchanged(decorator):
-    def produce():
-        return 7
-
-    assert decorator(produce) is produce
-    assert decorator("named")(produce) is produce
-    assert produce() == 7
-
-
-@pytest.mark.parametrize(
-    ("decorator", "node_type"),
-    [(asset, NodeType.ASSET), (sensor, NodeType.SENSOR), (task, NodeType.TASK)],
-)
-def test_a_bare_decorator_takes_the_name_of_the_function(decorator, node_type):
-    @decorator
-    def produce(): ...
-
-    assert (only(produce).name, only(produce).node_type) == ("produce", node_type)
-
-
-def test_a_called_decorator_without_a_name_takes_the_name_of_the_function():
-    @asset(kind="model")
-    def produce(): ...
-
-    assert (only(produce).name, only(produce).kind) == ("produce", "model")
-
-
-def test_a_given_name_wins():
-    @asset("jpcp/features")
-    def produce(): ...
-
-    assert only(produce).name == "jpcp/features"
-
-
-def test_a_function_given_directly_keeps_the_other_arguments():
-    def produce(): ...
-
-    asset(produce, kind="model")
-    assert only(produce).kind == "model"
-
-
-def test_a_name_that_is_not_text_is_a_type_error():
-    with pytest.raises(TypeError, match="takes a name, not 7"):
-        asset(7)
-
-
-@pytest.mark.parametrize("argument", sorted(ARGUMENTS))
-@pytest.mark.parametrize(
-    ("decorator", "refused"), [(asset, set()), (sensor, NOT_OF_A_SENSOR), (task, NOT_OF_A_TASK)]
-)
-def test_a_decorator_takes_exactly_the_arguments_of_the_design(decorator, refused, argument):
-    given = {argument: ARGUMENTS[argument]}
-
-    def produce(): ...
-
-    if argument in refused:
-        with pytest.raises(TypeError, match=f"takes no {argument}"):
-            decorator("x", **given)
-        return
-    found = only(decorator("x", **given)(produce))
-    assert found.problems == ()
-    if argument == "deps":
-        assert names_of(found.upstreams) == ["a"]
-    elif argument == "inputs":
-        assert [(u.name, u.parameter) for u in found.upstreams] == [("a", "x")]
-    elif argument == "partitions":
-        assert found.partitions.dimensions == (("day", daily("2024-01-01")),)
-    else:
-        assert getattr(found, argument) == KEPT.get(argument, ARGUMENTS[argument])
-
-
-@pytest.mark.parametrize("decorator", [asset, sensor, task])
-def test_an_unknown_argument_is_a_type_error_that_names_the_known_ones(decorator):
-    with pytest.raises(TypeError, match=r"takes no retrys; it takes .*retries"):
-        decorator("x", retrys=1)
-
-
-@pytest.mark.parametrize("decorator", [asset, sensor, task])
-def test_a_second_positional_argument_is_a_type_error(decorator):
-    with pytest.raises(TypeError):
-        decorator("x", "model")
-
-
-@pytest.mark.parametrize(
-    ("decorator", "freshness"), [(asset, Always), (sensor, Manual), (task, Always)]
-)
-def test_the_defaults_are_those_of_the_design(decorator, freshness):
-    @decorator
-    def produce(): ...
-
-    found = only(produce)
-    assert found.freshness is freshness
-    assert found.timeout_seconds is DEFAULT_TIMEOUT
-    assert (found.retries, found.retry_backoff, found.resources) == (0, 0.0, {})
-    assert (found.command, found.orchestrator, found.kind) == ((), None, "dataset")
-
-
-def test_the_default_timeout_is_worth_300_and_told_apart_from_a_stated_300():
-    @asset(timeout_seconds=300)
-    def stated(): ...
-
-    assert DEFAULT_TIMEOUT == 300
-    assert only(stated).timeout_seconds is not DEFAULT_TIMEOUT
-
-
-def test_where_is_the_file_and_line_of_the_function():
-    line = inspect.currentframe().f_lineno + 2
-
-    @asset
-    def produce(): ...
-
-    assert only(produce).where == f"{__file__}:{line}"
-
-
-def test_one_function_can_be_two_assets():
-    @asset("a")
-    @asset("b")
-    def produce(): ...
-
-    module = SimpleNamespace(produce=produce)
-    assert sorted(names_of(declarations_of(module))) == ["a", "b"]
-
-
-# upstreams
-
-
-def upstreams_of(*deps, **inputs):
-    @asset("down", deps=list(deps), inputs=inputs)
-    def produce(**anything): ...
-
-    found = only(produce)
-    assert found.problems == ()
-    return found.upstreams
-
-
-def test_deps_take_one_as_well_as_many():
-    @asset(deps="PM100")
-    def produce(): ...
-
-    assert names_of(only(produce).upstreams) == ["PM100"]
-
-
 @asset("up/there")
 def decorated(): ...
 
 
 DAGSTER_ASSET = SimpleNamespace(key=SimpleNamespace(path=["plain", "asset"]))
-
-
-@pytest.mark.parametrize(
-    ("thing", "name", "node_type"),
-    [
-        ("dataset:PM100", "dataset:PM100", None),
-        (decorated, "up/there", NodeType.ASSET),
-        (Dataset("s3://bucket/key"), "s3://bucket/key", NodeType.DATASET),
-        (DatasetAlias("out"), "out", NodeType.ALIAS),
-        (DAGSTER_ASSET, "plain/asset", NodeType.EXTERNAL),
-        (DAGSTER_ASSET.key, "plain/asset", NodeType.EXTERNAL),
-    ],
-    ids=["name", "function", "Dataset", "DatasetAlias", "object with key", "key"],
-)
-def test_an_upstream_may_be_of_every_kind_as_dep_and_as_input(thing, name, node_type):
-    dep, given = upstreams_of(thing, x=thing)
-    assert (dep.name, dep.parameter) == (name, None)
-    assert (given.name, given.parameter) == (name, "x")
-    assert (dep.declared.node_type if dep.declared else None) is node_type
-
-
-@pytest.mark.parametrize(
-    ("mapped", "kind", "missing"),
-    [
-        (same_key(decorated), "same_key", "wait"),
-        (all_keys(decorated, missing="skip"), "all_keys", "skip"),
-        (keys(decorated, list), "keys", "wait"),
-    ],
-)
-def test_a_mapping_goes_around_any_kind_of_upstream(mapped, kind, missing):
-    dep, given = upstreams_of(mapped, x=mapped)
-    for edge in (dep, given):
-        assert (edge.name, edge.mapped.kind, edge.mapped.missing) == ("up/there", kind, missing)
-
-
-@pytest.mark.parametrize("thing", [7, None, object(), textwrap, lambda: None, {"a": 1}])
-def test_anything_else_as_upstream_is_a_problem_of_the_declaration(thing):
-    @asset(deps=[thing])
-    def produce(): ...
-
-    [problem] = only(produce).problems
-    assert problem.startswith("upstream ")
-    assert "neither a name" in problem
-
-
-@pytest.mark.parametrize("argument", ["outlets", "inlets"])
-@pytest.mark.parametrize("thing", ["a name", None, 7])
-def test_an_outlet_that_is_no_dataset_or_alias_is_a_problem(argument, thing):
-    @asset(**{argument: thing})
-    def produce(): ...
-
-    [problem] = only(produce).problems
-    assert problem == f"{argument}: {thing!r} is neither a Dataset nor a DatasetAlias"
-    assert closed_over([only(produce)]) == [only(produce)]
-
-
-def test_partitions_that_are_no_mapping_are_a_problem():
-    @asset(partitions=daily("2024-01-01"))
-    def produce(): ...
-
-    [problem] = only(produce).problems
-    assert problem.startswith("partitions TimeWindowSpace")
-
-
-# sinks
-
-
-def test_a_sink_below_the_asset_is_kept():
-    @asset
-    @sink("./first.json")
-    @sink("s3://bucket/second", serializer="parquet")
-    def produce(): ...
-
-    assert only(produce).sinks == (
-        Sink("./first.json"),
-        Sink("s3://bucket/second", "parquet"),
-    )
-
-
-def test_a_sink_above_the_asset_is_told_with_its_place():
-    def declare():
-        @sink("./report.json")
-        @asset
-        def produce(): ...
-
-    with pytest.raises(DefinitionError, match=r"test_declarations\.py:\d+: @sink stands above"):
-        declare()
-
-
-# modules
-
-
-def test_declarations_of_a_module_come_in_the_order_of_the_file(module):
-    found = module("""
-        @asset
-        def second(): ...
-        @sensor
-        def first(): ...
-        """)
-    assert names_of(declarations_of(found)) == ["second", "first"]
-
-
-def test_declarations_made_in_a_loop_are_found(module):
-    found = module("""
-        for n in range(3):
-            @asset(f"part_{n}")
-            def part(): ...
-        """)
-    assert names_of(declarations_of(found)) == ["part_0", "part_1", "part_2"]
-
-
-def test_declarations_made_in_a_factory_that_keeps_nothing_are_found(module):
-    module(
-        """
-        def factory(name):
-            @asset(name)
-            def part(): ...
-        """,
-        "users_factory",
-    )
-    found = module("""
-        from users_factory import factory
-        factory("one")
-        """)
-    assert names_of(declarations_of(found)) == ["one"]
-    assert names_of(declarations_of(sys.modules["users_factory"])) == []
-
-
-def test_declarations_of_imported_functions_are_found_and_once(module):
-    module("@asset\ndef shared(): ...\n", "users_library")
-    found = module("""
-        from users_library import shared
-        from users_library import shared as again
-        @asset(deps=shared)
-        def own(): ...
-        """)
-    assert sorted(names_of(declarations_of(found))) == ["own", "shared"]
-
-
-def test_a_reloaded_module_does_not_double_its_declarations(module):
-    found = module("""
-        for n in range(2):
-            @asset(f"part_{n}")
-            def part(): ...
-        @asset
-        def whole(): ...
-        """)
-    before = names_of(declarations_of(found))
-    found = importlib.reload(found)
-    assert names_of(declarations_of(found)) == before == ["part_0", "part_1", "whole"]
-    assert merge(closed_over(declarations_of(found)), ())[1] == []
-
-
-def test_objects_that_answer_to_any_name_are_no_declarations(module):
-    found = module("from unittest.mock import call, MagicMock\nmock = MagicMock()\n")
-    assert declarations_of(found) == []
-
-
-def test_nothing_is_found_in_a_module_that_declares_nothing():
-    assert declarations_of(textwrap) == []
-
-
-# closure and merging
 
 
 def merged(*in_code, outside=()):
@@ -567,6 +218,8 @@ def test_a_source_has_neither_upstream_nor_function():
         (lambda a, *, b, c=1: 0, Parameters(("a", "b", "c"), frozenset("ab"))),
         (lambda *a, **b: 0, Parameters((), frozenset(), takes_any=True)),
         (lambda a, *b, c=2, **d: 0, Parameters(("a", "c"), frozenset("a"), takes_any=True)),
+        (lambda a, b, /, c, d=1: 0, Parameters(("c", "d"), frozenset("c"), positional=("a", "b"))),
+        (lambda a, b=1, /, c=2: 0, Parameters(("c",), frozenset(), positional=("a",))),
     ],
 )
 def test_the_parameters_of_a_function_are_read_as_inspect_reads_them(function, expected):

@@ -14,7 +14,14 @@ from examlops_dagster.core.declared import declaration_of
 from examlops_dagster.core.decorators import asset, sensor, task
 from examlops_dagster.core.freshness import Always, Schedule
 from examlops_dagster.core.graph import Nodes, build_graph, key_path
-from examlops_dagster.core.partitions import all_keys, daily, dynamic, keys, partitions
+from examlops_dagster.core.partitions import (
+    all_keys,
+    daily,
+    dynamic,
+    keys,
+    partitions,
+    same_key,
+)
 from examlops_dagster.core.plan import plan_targets
 from examlops_dagster.core.seams import Node
 from examlops_dagster.core.status import statuses
@@ -271,6 +278,50 @@ def test_a_parameter_that_is_an_input_and_a_dimension_is_told():
         asset, lambda day: 0, inputs={"day": "a"}, partitions={"day": daily("2024-01-01")}
     )
     assert "'day' is an input and a partition dimension" in only_problem(source("a"), found)
+
+
+@pytest.mark.parametrize("more", [{"deps": ["a"]}, {"inputs": {"a": "a"}}])
+def test_a_parameter_that_cannot_be_given_by_keyword_is_told(more):
+    problem = only_problem(source("a"), declared(asset, lambda a, /: 0, **more))
+    assert "the function takes a by position only, and is called by keyword" in problem
+    assert problem.endswith("→ take the '/' out of its parameters")
+
+
+def test_a_positional_parameter_with_a_default_keeps_it():
+    graph_of(source("a"), declared(asset, lambda a=1, /: 0, deps=["a"]))
+
+
+def test_the_parameters_of_a_function_that_a_command_replaces_are_not_looked_at():
+    graph_of(declared(asset, lambda a, /: 0, command=["true"]))
+
+
+def space_edge(mapped, own, theirs):
+    edge = Upstream("up", mapped=mapped)
+    return built("up", space=theirs), built("down", edge, space=own)
+
+
+DAYS = {"day": daily("2024-01-01")}
+REGIONS = {"region": partitions(["eu", "us"])}
+
+
+def test_the_same_key_of_a_space_that_cannot_have_it_is_told():
+    problem = only_problem(*space_edge(same_key("up"), DAYS | REGIONS, DAYS))
+    assert problem == (
+        "pipeline.py:down: down: upstream 'up' is read by same_key between keys of day (daily) and "
+        "region (eu, us) and those of day (daily), which do not match → use keys(x, "
+        "function), all_keys(x) or no mapping"
+    )
+
+
+@pytest.mark.parametrize("own", [DAYS, None])
+@pytest.mark.parametrize("mapped", [None, all_keys("up"), keys("up", list)])
+def test_any_other_mapping_goes_between_any_two_spaces(mapped, own):
+    graph_of(*space_edge(mapped, own, REGIONS))
+
+
+@pytest.mark.parametrize(("own", "theirs"), [(DAYS, None), (None, DAYS), (DAYS, DAYS)])
+def test_the_same_key_is_read_in_the_same_space_and_where_there_is_none(own, theirs):
+    graph_of(*space_edge(same_key("up"), own, theirs))
 
 
 def test_a_parameter_that_nothing_supplies_is_told():

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from examlops_dagster.core.declarations import closed_over, declarations_of, merge
+from examlops_dagster.core.declarations import closed_over, merge
+from examlops_dagster.core.declared import declarations_of
 from examlops_dagster.core.graph import Nodes, build_graph
 from examlops_dagster.core.plan import plan_targets
 from examlops_dagster.core.seams import Node

@@ -16,16 +16,11 @@ import pytest
 from examlops_dagster.core.seams import Attempt, BuildState, Claim, Node, Read, Record
 from examlops_dagster.core.status import MAX_DEATHS
 from examlops_dagster.errors import StoreError
-from examlops_dagster.ledger import builds
-from examlops_dagster.ledger.builds import (
-    EXPIRY_SECONDS,
-    BuildsLedger,
-    dump_reads,
-    load_reads,
-    process_started,
-    set_head,
-)
+from examlops_dagster.ledger import claims
+from examlops_dagster.ledger.builds import BuildsLedger, set_head
+from examlops_dagster.ledger.claims import EXPIRY_SECONDS, process_started
 from examlops_dagster.ledger.memory import MemoryLedger
+from examlops_dagster.ledger.rows import dump_reads, load_reads
 from examlops_dagster.store.engine import Connection, Database
 from examlops_dagster.store.migrations import migrate
 
@@ -629,7 +624,7 @@ def test_a_process_that_is_not_there_started_never():
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(builds, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(claims, "HEARTBEAT_SECONDS", 0.01)
 
 
 def wait_until(condition):

@@ -88,3 +88,15 @@ def test_a_success_that_was_not_recorded_is_unclaimed(jobs, any_database, state)
     done = replace(JOB, state="COMPLETED")
     jobs.record(done)
     assert jobs.unclaimed(NODE, "print") == ([] if state is BuildState.FAILED else [done])
+
+
+def test_a_success_that_a_later_build_replaced_is_not_unclaimed(jobs, any_database):
+    ledger = BuildsLedger(any_database)
+    lost = Attempt(NODE, "build", "print", "code", {}, "scheduler")
+    ledger.begin(lost)
+    ledger.fail(lost, BuildState.DIED, "process died")
+    jobs.record(replace(JOB, state="COMPLETED"))
+    later = Attempt(NODE, "later", "print", "code", {}, "local")
+    ledger.begin(later)
+    ledger.complete(later, 1, "d1", {})
+    assert jobs.unclaimed(NODE, "print") == []

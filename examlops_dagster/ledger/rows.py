@@ -1,0 +1,59 @@
+"""What the rows of platform.db hold: reads as JSON, times as seconds; and queries over nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from examlops_dagster.core.seams import Node, Read
+from examlops_dagster.store.engine import Connection
+
+FEW_NODES = 50
+"""Up to so many nodes are asked for one by one; beyond, by the names of their assets."""
+MANY_NAMES = 500
+"""Beyond so many names everything is read: SQLite once took no more than 999 parameters."""
+
+
+def dump_reads(reads: Mapping[Node, Read]) -> str:
+    """Write what a build read as JSON."""
+    return json.dumps([[*node, *read] for node, read in reads.items()], separators=(",", ":"))
+
+
+def load_reads(text: str) -> dict[Node, Read]:
+    """Read what `dump_reads` wrote."""
+    if text == "[]":
+        return {}
+    return {Node(a, p): Read(v, d) for a, p, v, d in json.loads(text)}
+
+
+def from_epoch(seconds: float) -> datetime:
+    """Give an aware UTC datetime."""
+    return datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def select(connection: Connection, sql: str, nodes: Iterable[Node] | None) -> list[Any]:
+    """Run a query over all nodes, or over those named: one statement either way."""
+    if nodes is None:
+        return connection.execute(sql)
+    wanted = set(nodes)
+    joiner = " AND " if " WHERE " in sql else " WHERE "
+    if len(wanted) <= FEW_NODES:  # of 10,000 partitions not all are read for one
+        slots = {f"n{_letters(i)}": node for i, node in enumerate(wanted)}
+        each = [f"(asset = :{slot}a AND partition = :{slot}p)" for slot in slots] or ["1 = 0"]
+        named = {f"{slot}a": node.asset for slot, node in slots.items()}
+        named |= {f"{slot}p": node.partition for slot, node in slots.items()}
+        return connection.execute(f"{sql}{joiner}({' OR '.join(each)})", **named)
+    names = list({node.asset for node in wanted})
+    if len(names) > MANY_NAMES:
+        rows = connection.execute(sql)
+    else:
+        inside = {f"n{_letters(i)}": name for i, name in enumerate(names)}
+        listed = ", ".join(f":{slot}" for slot in inside)
+        rows = connection.execute(f"{sql}{joiner}asset IN ({listed})", **inside)
+    return [row for row in rows if Node(row[0], row[1]) in wanted]
+
+
+def _letters(number: int) -> str:
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
