@@ -43,8 +43,8 @@ found: $(INSTALLED) # what some tests use when it is there
 	@.ci/found
 
 lint: $(INSTALLED) ## ruff: rules and format
-	@$(BIN)/ruff check . .ci/with-postgres
-	@$(BIN)/ruff format --check . .ci/with-postgres
+	@$(BIN)/ruff check . .ci/with-postgres tests/cluster/with-slurm
+	@$(BIN)/ruff format --check . .ci/with-postgres tests/cluster/with-slurm
 
 types: $(INSTALLED) ## mypy --strict
 	@$(BIN)/mypy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -72,7 +73,7 @@ class JobRef:
     scheduler
         Name of the backend.
     job_id
-        As the scheduler gave it; of an array, the id of the whole.
+        As the scheduler gave it; of a task of a Slurm array, the id of the whole.
     token
         Ours, on disk before the submit; part of the job's name.
     submitted_at
@@ -80,7 +81,10 @@ class JobRef:
     cluster
         Name of the cluster, where the scheduler tells it.
     index
-        Of one task of an array; None for a job by itself.
+        Of one task of an array, as the submission counts; None for a job by itself.
+    offset
+        Of the part of an array that had to be split: the scheduler's own number of the task is
+        ``index - offset``.
     """
 
     scheduler: str
@@ -89,6 +93,7 @@ class JobRef:
     submitted_at: datetime
     cluster: str = ""
     index: int | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ class JobStatus:
         Aware UTC datetimes, where known.
     nodes
         Where it runs or ran, as the scheduler writes it.
+    seen_at
+        Aware UTC datetime of the answer; None where nobody answered yet.
     """
 
     state: JobState
@@ -119,6 +126,7 @@ class JobStatus:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     nodes: str = ""
+    seen_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ class Submission:
     token
         On disk already.
     name
-        Of the job: ``asset-<name>-<token8>``, plain characters only.
+        Of the job: what `job_name` gives.
     script
         Absolute path of run.sh, on a filesystem that the nodes share.
     folder
@@ -142,9 +150,12 @@ class Submission:
         Limit of the running time that the job enforces; the scheduler's is the outer bound. None
         takes the partition's own.
     array
-        Number of tasks, indexed from 0; None for one job.
+        Number of tasks, indexed from 0; None for one job. A task finds its number in the
+        variables of script.INDEX_VARIABLES, and in EXAMLOPS_ARRAY_OFFSET what to add to it.
+    submitted
+        Indices of an array that are left out: `find` gave them after a lost reply.
     environment
-        What the submit command gets.
+        What the submit command gets; empty for that of this process.
     """
 
     token: str
@@ -154,7 +165,32 @@ class Submission:
     resources: Mapping[str, Any] = field(default_factory=dict)
     time_limit_seconds: float | None = None
     array: int | None = None
+    submitted: frozenset[int] = frozenset()
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+TOKEN_LETTERS = 8
+"""Of the token in a job's name, by which a lost reply is looked up."""
+
+_UNPLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
+_ASSET_LETTERS = 100
+
+
+def job_name(asset: str, token: str) -> str:
+    """Give ``asset-<name>-<token8>``, plain characters only: names are text in many tools."""
+    plain = _UNPLAIN.sub("_", asset)[:_ASSET_LETTERS]
+    return f"asset-{plain}-{token[:TOKEN_LETTERS]}"
+
+
+def is_ours(name: str, token: str) -> bool:
+    """Say whether a job's name ends in the token (and the offset of a part of an array)."""
+    return offset_in(name, token) is not None
+
+
+def offset_in(name: str, token: str) -> int | None:
+    """Read the offset that a part of an array has behind the token; None for another's job."""
+    found = re.search(rf"-{re.escape(token[:TOKEN_LETTERS])}(?:\.(\d+))?$", name)
+    return int(found[1] or 0) if found else None
 
 
 @runtime_checkable
@@ -168,7 +204,7 @@ class Scheduler(Protocol):
     name: str
 
     def submit(self, submission: Submission) -> list[JobRef]:
-        """Submit once, and give the job (of an array that had to be split, each part).
+        """Submit once, and give the job; of an array one JobRef a task, by index.
 
         Raises
         ------
@@ -179,13 +215,36 @@ class Scheduler(Protocol):
         ...
 
     def find(self, token: str, since: datetime) -> list[JobRef]:
-        """Look a submit up by its token, also among ended jobs; empty if there is none."""
+        """Look a submit up by its token, also among ended jobs; of an array one JobRef a task.
+
+        Empty where the scheduler knows none. It forgets ended jobs, so the caller looks for
+        traces of a run in the job's folder before it takes that for "never submitted".
+
+        Raises
+        ------
+        LaunchError
+            ``transient=True``: the scheduler could not answer.
+        """
         ...
 
     def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobStatus]:
-        """Ask about many jobs with one command; what is not known is UNKNOWN."""
+        """Ask about many jobs with one command; what is not known is UNKNOWN.
+
+        Every job that was asked for is in the answer. A job of that id which is not ours is none.
+
+        Raises
+        ------
+        LaunchError
+            ``transient=True``: the scheduler could not answer, which says nothing of the jobs.
+        """
         ...
 
     def cancel(self, jobs: Sequence[JobRef]) -> None:
-        """Ask for the end of many jobs with few commands; whether they ended, `poll` tells."""
+        """Ask for the end of many jobs with few commands; whether they ended, `poll` tells.
+
+        Raises
+        ------
+        LaunchError
+            ``transient=True``: the request did not get through. ``transient=False``: refused.
+        """
         ...

@@ -1,0 +1,122 @@
+"""Which scheduler is used, and why none."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from examlops_dagster.errors import LaunchError, UsageError
+from examlops_dagster.schedulers.base import Scheduler
+from examlops_dagster.schedulers.commands import OF_QUERIES, Runner, run_command
+
+GROUP = "examlops_dagster.schedulers"
+"""Entry points of this group give further schedulers: a class, or a function without arguments."""
+
+_OWN = {
+    "mock": ("examlops_dagster.schedulers.mock", "MockScheduler"),
+    "slurm": ("examlops_dagster.schedulers.slurm", "SlurmScheduler"),
+    "flux": ("examlops_dagster.schedulers.flux", "FluxScheduler"),
+}
+_LEGACY = ("mock", "slurm")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The scheduler that is used, if any.
+
+    Attributes
+    ----------
+    name
+        Empty where there is none.
+    reason
+        Why this one, or why none.
+    """
+
+    name: str
+    reason: str
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a scheduler."""
+        return bool(self.name)
+
+
+def choose_scheduler(
+    environment: Mapping[str, str] | None = None, runner: Runner = run_command
+) -> Choice:
+    """Say which scheduler is used: the named one, else what this host has.
+
+    ``EXAMLOPS_HPC_SCHEDULER`` names it, else ``EXAMLOPS_SLURM_MODE`` (mock or slurm, as ExaMLOps
+    had it). Without either: sbatch on PATH is slurm, a Flux instance that answers is flux.
+
+    Parameters
+    ----------
+    environment
+        By default that of this process.
+    runner
+        Asks Flux whether an instance is there.
+
+    Raises
+    ------
+    UsageError
+        The named one is not known; mock never is a guess.
+    """
+    environment = os.environ if environment is None else environment
+    for variable, known in (
+        ("EXAMLOPS_HPC_SCHEDULER", known_schedulers()),
+        ("EXAMLOPS_SLURM_MODE", _LEGACY),
+    ):
+        name = environment.get(variable, "").strip()
+        if name:
+            if name not in known:
+                raise UsageError(f"{variable}={name}: {_unknown(name, known)}")
+            return Choice(name, f"{variable} names it")
+    path = environment.get("PATH")
+    if shutil.which("sbatch", path=path):
+        return Choice("slurm", "sbatch is on PATH")
+    if not shutil.which("flux", path=path):
+        return Choice("", "neither sbatch nor flux is on PATH, and EXAMLOPS_HPC_SCHEDULER is unset")
+    try:
+        answer = runner(["flux", "getattr", "size"], environment=environment, extra=OF_QUERIES)
+    except LaunchError as error:
+        return Choice("", f"no Flux instance answers: {error}")
+    if answer.code:
+        return Choice("", f"no Flux instance answers: {answer.words}")
+    return Choice("flux", f"a Flux instance of {answer.stdout.strip()} brokers answers")
+
+
+def make_scheduler(name: str) -> Scheduler:
+    """Make a scheduler by its name.
+
+    Raises
+    ------
+    UsageError
+        It is not known, or what an entry point names is no scheduler.
+    """
+    if name in _OWN:
+        module, attribute = _OWN[name]
+        made = getattr(import_module(module), attribute)()
+    else:
+        entry = next((entry for entry in entry_points(group=GROUP) if entry.name == name), None)
+        if entry is None:
+            raise UsageError(_unknown(name, known_schedulers()))
+        made = entry.load()()
+    if not isinstance(made, Scheduler):
+        raise UsageError(f"the entry point {name!r} of {GROUP} gave no scheduler: {made!r}")
+    return made
+
+
+def known_schedulers() -> tuple[str, ...]:
+    """Give the names of all schedulers, those of other packages too."""
+    return tuple(sorted({*_OWN, *(entry.name for entry in entry_points(group=GROUP))}))
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    return f"no scheduler {name!r}; known: {', '.join(known)}.{hint}"

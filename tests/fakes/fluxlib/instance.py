@@ -1,0 +1,149 @@
+"""The state of a fake instance: a folder with one file for each job."""
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+CORES = 16
+GPUS = 4
+NODES = 2
+HOST = "node1"
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+class NoInstanceError(Exception):
+    """Nothing is reachable."""
+
+
+class Instance:
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.jobs_folder = self.folder / "jobs"
+
+    @classmethod
+    def connect(cls):
+        folder = os.environ.get("FAKE_FLUX")
+        if not folder or not Path(folder).is_dir():
+            raise NoInstanceError
+        found = cls(folder)
+        found.jobs_folder.mkdir(exist_ok=True)
+        return found
+
+    @contextlib.contextmanager
+    def lock(self):
+        with (self.folder / "lock").open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def new_ids(self, count):
+        """Ids are milliseconds since the birth of the instance, so another one repeats them."""
+        birth = self.folder / "birth"
+        if not birth.exists():
+            write(birth, str(time.time() - 0.5))
+        with self.lock():
+            last = self.folder / "last"
+            number = int((time.time() - float(birth.read_text())) * 1000) << 24
+            number = max(number, int(last.read_text()) + (1 << 10) if last.exists() else 0)
+            ids = [number + (n << 10) for n in range(count)]
+            write(last, str(ids[-1]))
+        return ids
+
+    def path(self, job_id, suffix=".json"):
+        return self.jobs_folder / f"{job_id}{suffix}"
+
+    def load(self, job_id):
+        try:
+            return json.loads(self.path(job_id).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def save(self, job):
+        write(self.path(job["id"]), json.dumps(job))
+
+    def all(self):
+        ids = sorted((int(p.stem) for p in self.jobs_folder.glob("*.json")), reverse=True)
+        return [job for job in map(self.load, ids) if job is not None]
+
+    def order(self, job_id, **what):
+        """Tell the supervisor of a job to do something."""
+        with self.lock(), self.path(job_id, ".orders").open("a") as file:
+            file.write(json.dumps(what) + "\n")
+
+    def orders(self, job_id):
+        path = self.path(job_id, ".orders")
+        if not path.exists():
+            return []
+        with self.lock():
+            lines = path.read_text().splitlines()
+            path.unlink()
+        return [json.loads(line) for line in lines]
+
+    def take(self, cores, gpus):
+        """Take resources, if they are free."""
+        with self.lock():
+            used = self._used()
+            if used[0] + cores > CORES or used[1] + gpus > GPUS:
+                return False
+            write(self.folder / "used", json.dumps([used[0] + cores, used[1] + gpus]))
+            return True
+
+    def give_back(self, cores, gpus):
+        with self.lock():
+            used = self._used()
+            write(self.folder / "used", json.dumps([used[0] - cores, used[1] - gpus]))
+
+    def _used(self):
+        path = self.folder / "used"
+        return json.loads(path.read_text()) if path.exists() else [0, 0]
+
+
+def write(path, text):
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(name).replace(path)
+
+
+def event(job, name, now=None, **context):
+    now = time.time() if now is None else now
+    entry = {"timestamp": now, "name": name}
+    if context:
+        entry["context"] = context
+    job["events"].append(entry)
+    return now
+
+
+def ascii_ids():
+    locale = next(
+        (os.environ[n] for n in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(n)), "C.UTF-8"
+    )
+    return locale in ("C", "POSIX") or os.environ.get("FLUX_F58_FORCE_ASCII") == "1"
+
+
+def f58(number, *, plain=None):
+    text = "" if number else "1"
+    while number:
+        number, digit = divmod(number, 58)
+        text = BASE58[digit] + text
+    return ("f" if (ascii_ids() if plain is None else plain) else "ƒ") + text
+
+
+def read_id(text):
+    """Give the number of an id in any form, or None."""
+    try:
+        if text.startswith("0x"):
+            return int(text, 16)
+        if text.isdecimal():
+            return int(text)
+        if text[:1] in ("f", "ƒ") and len(text) > 1:
+            number = 0
+            for letter in text[1:]:
+                number = number * 58 + BASE58.index(letter)
+            return number
+    except ValueError:
+        pass
+    return None
