@@ -10,6 +10,7 @@ import typer
 from examlops_dagster.cli.assets import assets
 from examlops_dagster.cli.common import FileOption, JsonOption, ModuleOption, Options, guarded
 from examlops_dagster.cli.fresh import get, run
+from examlops_dagster.cli.hpc import hpc
 
 app = typer.Typer(
     name="exa",
@@ -20,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(assets, name="assets")
+app.add_typer(hpc, name="hpc")
 
 
 def _version(wanted: bool) -> None:
@@ -69,5 +71,5 @@ def init(context: typer.Context, as_json: JsonOption = False) -> None:
 app.command("run")(run)
 app.command("get")(get)
 
-GROUPS = frozenset({"assets", "get", "init", "run"})
+GROUPS = frozenset({"assets", "get", "hpc", "init", "run"})
 """What ``exa`` has itself; anything else is looked for in another distribution."""

@@ -7,20 +7,22 @@ process that is killed leaves either no version, or one that the next sync compl
 from __future__ import annotations
 
 import os
+import signal
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from dagster import AssetExecutionContext, AssetKey
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.graph import Nodes
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
 from examlops_dagster.core.seams import (
+    LEFT_RUNNING,
     AssetOrchestrator,
     Attempt,
     BuildRequest,
@@ -39,7 +41,8 @@ from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.errors import AssetBuildError, ResultError
 from examlops_dagster.formats import decode
-from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.ledger.builds import Completion, utc_now
+from examlops_dagster.ledger.event_log import PROCESS_TAG
 from examlops_dagster.orchestrators.registry import choose
 
 ORCHESTRATOR_TAG = "examlops/orchestrator"
@@ -68,6 +71,41 @@ class Product:
     provenance: Mapping[str, str] = field(default_factory=dict)
     state: BuildState = BuildState.SUCCEEDED
 
+    @property
+    def completion(self) -> Completion:
+        """What the ledger records of it."""
+        return Completion(
+            self.attempt, self.version, self.data_version, self.provenance, self.state
+        )
+
+
+class BuildContext(Protocol):
+    """What a build asks of the step, or of the tick, that it is part of."""
+
+    @property
+    def run(self) -> Any:
+        """The run, of which the id and the tags count."""
+
+    @property
+    def log(self) -> Any:
+        """Where it tells what it does."""
+
+    @property
+    def retry_number(self) -> int:
+        """How often the step was retried."""
+
+    @property
+    def instance(self) -> DagsterInstance:
+        """Dagster's instance."""
+
+    @property
+    def resources(self) -> Any:
+        """Holds the I/O manager."""
+
+    @property
+    def load_asset_value(self) -> Callable[..., Any]:
+        """Loads the value of an asset that is not ours."""
+
 
 class NodeBuild:
     """Builds one node under a claim.
@@ -75,19 +113,19 @@ class NodeBuild:
     Parameters
     ----------
     context, location, runtime
-        Of the step.
+        Of the step, or of the tick.
     node
         Asset and partition.
     """
 
     def __init__(
-        self, context: AssetExecutionContext, location: Location, runtime: Runtime, node: Node
+        self, context: BuildContext, location: Location, runtime: Runtime, node: Node
     ) -> None:
         self.node = node
         self._context = context
         self._location = location
         self._runtime = runtime
-        self._token = os.urandom(16).hex()
+        self.token = os.urandom(16).hex()
 
     @property
     def declaration(self) -> Declaration:
@@ -97,28 +135,46 @@ class NodeBuild:
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """Keep everybody else from building the node; waits for who builds it now."""
-        self._wait_for_claim(self.node, self._token)
+        self.claim()
         try:
             yield
         finally:
-            self._runtime.ledger.release(self.node, self._token)
+            self.release()
+
+    def is_free(self) -> bool:
+        """Claim the node, unless somebody else builds it now."""
+        return self._runtime.ledger.claim(self.node, self.token, self._context.run.run_id) is None
+
+    def claim(self) -> None:
+        """Claim the node; waits for who builds it now."""
+        self._wait_for_claim(self.node, self.token)
+
+    def release(self) -> None:
+        """Give the claim back."""
+        self._runtime.ledger.release(self.node, self.token)
 
     def judge(self) -> Judge:
         """Judge over what the verdict on this node alone rests on, as it is now."""
         graph = self._location.graph
         now = utc_now()
-        everything = Nodes(graph, Snapshot(now))
+        dynamic = self._runtime.event_log.dynamic_keys()
+        everything = Nodes(graph, Snapshot(now, dynamic=dynamic))
         nodes = {self.node}
-        for edge in self.declaration.upstreams:
-            nodes.update(everything.of(edge.name))
+        for edge, keys in everything.upstreams(self.node):
+            if edge.mapped is not None and edge.mapped.missing == "skip":
+                keys = everything.keys(edge.name)  # noqa: PLW2901 - which exist is what is asked
+            nodes.update(Node(edge.name, key) for key in keys)
         records = self._runtime.ledger.records(nodes)
-        snapshot = Snapshot(now, self._runtime.home.zone, records)
+        first_seen = self._runtime.ledger.first_seen([self.node])
+        zone = self._runtime.home.zone
+        snapshot = Snapshot(now, zone, records, first_seen=first_seen, dynamic=dynamic)
         return Judge(graph, snapshot, self._location.code_versions)
 
     def adopt_sources(self) -> None:
         """Give the sources that this node reads their first version, if nobody did."""
         graph, ledger = self._location.graph, self._runtime.ledger
-        everything = Nodes(graph, Snapshot(utc_now()))
+        dynamic = self._runtime.event_log.dynamic_keys()
+        everything = Nodes(graph, Snapshot(utc_now(), dynamic=dynamic))
         sources = {
             Node(edge.name, key)
             for edge, keys in everything.upstreams(self.node)
@@ -180,7 +236,7 @@ class NodeBuild:
         ledger.begin(attempt)
         try:
             result = self._orchestrator(name).run(self._request(judge, attempt))
-            data_version = result_data_version(result, former, self._token)
+            data_version = result_data_version(result, former, self.token)
             version = ledger.allot(attempt, data_version)
         except BaseException as error:
             self.fail(attempt, error)
@@ -191,16 +247,12 @@ class NodeBuild:
 
     def complete(self, product: Product) -> None:
         """Record the version, once its event is stored."""
-        self._runtime.ledger.complete(
-            product.attempt,
-            product.version,
-            product.data_version,
-            product.provenance,
-            product.state,
-        )
+        self._runtime.ledger.complete_all([product.completion])
 
     def fail(self, attempt: Attempt, error: BaseException) -> None:
-        """Record the end of an attempt without success."""
+        """Record the end of an attempt without success; a job that was left running has none."""
+        if getattr(error, LEFT_RUNNING, False):
+            return
         self._runtime.ledger.fail(attempt, state_of(error), last_line(error))
 
     def _wait_for_claim(self, node: Node, token: str) -> None:
@@ -225,7 +277,7 @@ class NodeBuild:
     def _attempt(self, judge: Judge, read: Mapping[Node, Read], orchestrator: str) -> Attempt:
         return Attempt(
             self.node,
-            self._token,
+            self.token,
             judge.fingerprint(self.node),
             self._location.code_versions.get(self.node.asset, ""),
             read,
@@ -235,7 +287,17 @@ class NodeBuild:
 
     def _orchestrator(self, name: str) -> AssetOrchestrator:
         in_process = IN_PROCESS_TAG in self._context.run.tags
-        return self._location.orchestrator(name, in_process=in_process)
+        return self._location.orchestrator(name, self._runtime.jobs, in_process=in_process)
+
+    def _ends_job(self, number: int | None) -> bool:
+        """Whether an interrupt is meant for the build: Terminate, or Ctrl-C of ``exa``.
+
+        A run that Dagster launched gets the same signals when Dagster itself is stopped.
+        """
+        run = self._context.instance.get_run_by_id(self._context.run.run_id)
+        if run is not None and run.status is DagsterRunStatus.CANCELING:
+            return True
+        return PROCESS_TAG in self._context.run.tags and number == signal.SIGINT
 
     def _request(self, judge: Judge, attempt: Attempt) -> BuildRequest:
         records, read = judge.snapshot.records, attempt.built_from
@@ -247,10 +309,14 @@ class NodeBuild:
             self.node,
             self._context.retry_number + 1,
             attempt.build_id,
-            arguments(judge.nodes, self.node, read, values, utc_now()),
+            arguments(judge.nodes, self.node, read, values, judge.moment(self.node)),
             read,
             self.declaration.timeout_seconds,
             self.declaration.resources,
+            attempt.fingerprint,
+            attempt.run_id,
+            attempt.code_version,
+            self._ends_job,
         )
 
     def _load(self, upstream: Node, records: Mapping[Node, Record]) -> Any:
@@ -271,10 +337,14 @@ class NodeBuild:
                     f"upstream {upstream} changed while its value was loaded → ask again",
                     partition=self.node.partition,
                 )
+            if current is not None and not current.build_id:
+                why = "others reported it, with a version and without a value"
+            else:
+                why = "its function returns nothing"
             raise ResultError(
                 self.node.asset,
-                f"no value of {upstream} is kept: its function returns nothing → use deps "
-                "for its version, or let it return the value (or AssetOutput)",
+                f"no value of {upstream} is kept: {why} → use deps for its version, or let its "
+                "function return the value (or AssetOutput)",
                 partition=self.node.partition,
             )
         return decode(value)

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from dagster import DagsterInstance
 
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.graph import Graph
-from examlops_dagster.core.seams import AssetOrchestrator
+from examlops_dagster.core.jobs import JobsLedger
+from examlops_dagster.core.seams import AssetOrchestrator, Progress
 from examlops_dagster.home import Home
 from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.event_log import EventLog
+from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.ledger.sinks import SinkWrites
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.registry import make
@@ -33,7 +36,7 @@ class Runtime:
     ----------
     home
         The instance's folder, with the environment of the process.
-    database, ledger, event_log, sink_writes
+    database, ledger, event_log, sink_writes, jobs
         platform.db of that home, and what is read and written in it.
     """
 
@@ -42,6 +45,7 @@ class Runtime:
     ledger: BuildsLedger
     event_log: EventLog
     sink_writes: SinkWrites
+    jobs: HpcJobs
 
 
 class Location:
@@ -72,6 +76,12 @@ class Location:
         self.is_older = is_older
         self.due_by_tick: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """What was due, by the object that stands for a tick of Dagster's conditions."""
+        self.probed: frozenset[str] = frozenset()
+        """Sensors that are probed in ticks of their own, and never requested."""
+        self.lost_runs_noted: datetime | None = None
+        """Up to when runs were looked at that ended before they began to build."""
+        self.progress: Progress | None = None
+        """Told by orchestrators what a person who waits wants to know."""
         self._lock = threading.Lock()
         self._runtimes: dict[tuple[str, str], Runtime] = {}
         self._orchestrators: dict[str, AssetOrchestrator] = {}
@@ -91,30 +101,34 @@ class Location:
                     BuildsLedger(database),
                     EventLog(instance, database, self.graph),
                     SinkWrites(database),
+                    HpcJobs(database),
                 )
                 self._runtimes[str(home.folder), home.database] = found
             return found
 
-    def orchestrator(self, name: str, *, in_process: bool = False) -> AssetOrchestrator:
+    def orchestrator(
+        self, name: str, jobs: JobsLedger, *, in_process: bool = False
+    ) -> AssetOrchestrator:
         """Give an orchestrator by name; made once, so that its workers stay warm.
 
-        ``in_process`` calls functions in this process, whatever their limit, where the
-        orchestrator is local.
+        ``jobs`` remembers batch jobs; ``in_process`` calls functions in this process, whatever
+        their limit, where the orchestrator is local.
         """
         if in_process and name == LocalOrchestrator.name:
             return LocalOrchestrator(in_process=True)
         with self._lock:
             found = self._orchestrators.get(name)
             if found is None:
-                found = self._orchestrators[name] = make(name)
+                found = self._orchestrators[name] = make(name, jobs=jobs, progress=self.progress)
             return found
 
     def close(self) -> None:
         """End the workers and close the databases."""
         with self._lock:
             for orchestrator in self._orchestrators.values():
-                if isinstance(orchestrator, LocalOrchestrator):
-                    orchestrator.close()
+                close = getattr(orchestrator, "close", None)
+                if close is not None:
+                    close()
             for runtime in self._runtimes.values():
                 runtime.ledger.close()
                 runtime.database.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from examlops_dagster.core.jobs import HpcJob
 from examlops_dagster.core.seams import Node
-from examlops_dagster.ledger.builds import from_epoch
+from examlops_dagster.ledger.rows import from_epoch
 from examlops_dagster.store.engine import Database
 
 OPEN_STATES = ("SUBMITTING", "PENDING", "STUCK", "RUNNING", "SUSPENDED", "COMPLETING", "UNKNOWN")
@@ -23,6 +23,14 @@ _COLUMNS = (
 )  # fmt: skip
 _SELECT = f"SELECT {', '.join(f'j.{c}' for c in _COLUMNS)} FROM hpc_jobs j"  # noqa: S608
 _OPEN = ", ".join(f"'{word}'" for word in OPEN_STATES)
+
+_UNCLAIMED = f"""{_SELECT} LEFT JOIN builds b ON b.build_id = j.build_id
+    WHERE j.asset = :asset AND j.partition = :partition AND j.fingerprint = :fingerprint
+    AND (j.state IN ({_OPEN}) OR (j.state = 'COMPLETED' AND b.state IN ('running', 'died')
+        AND NOT EXISTS (SELECT 1 FROM builds s WHERE s.asset = j.asset
+            AND s.partition = j.partition AND s.state = 'succeeded'
+            AND s.started_at > j.submitted_at)))
+    ORDER BY j.submitted_at DESC"""  # noqa: S608 - the parts are constants
 
 
 class HpcJobs:
@@ -54,11 +62,7 @@ class HpcJobs:
         """See JobsLedger."""
         with self._database.read() as connection:
             rows = connection.execute(
-                f"{_SELECT} LEFT JOIN builds b ON b.build_id = j.build_id "
-                "WHERE j.asset = :asset AND j.partition = :partition "
-                "AND j.fingerprint = :fingerprint "
-                f"AND (j.state IN ({_OPEN}) OR (j.state = 'COMPLETED' "
-                "AND b.state IN ('running', 'died'))) ORDER BY j.submitted_at DESC",
+                _UNCLAIMED,
                 **node._asdict(),
                 fingerprint=fingerprint,
             )

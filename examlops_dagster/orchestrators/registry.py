@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
-from examlops_dagster.core.seams import ORCHESTRATORS, AssetOrchestrator
+from examlops_dagster.core.jobs import JobsLedger
+from examlops_dagster.core.seams import ORCHESTRATORS, AssetOrchestrator, Progress
 from examlops_dagster.errors import LaunchError, UsageError
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 
@@ -64,8 +65,17 @@ def choose(
     return named or DEFAULT, ""
 
 
-def make(name: str) -> AssetOrchestrator:
+def make(
+    name: str, *, jobs: JobsLedger | None = None, progress: Progress | None = None
+) -> AssetOrchestrator:
     """Make an orchestrator.
+
+    Parameters
+    ----------
+    jobs
+        Remembers batch jobs.
+    progress
+        Told what a person who waits wants to know.
 
     Raises
     ------
@@ -74,6 +84,12 @@ def make(name: str) -> AssetOrchestrator:
     """
     if name == "local":
         return LocalOrchestrator()
+    if name == "scheduler":
+        from examlops_dagster.orchestrators.scheduler import (  # noqa: PLC0415 - most need none
+            SchedulerOrchestrator,
+        )
+
+        return SchedulerOrchestrator(jobs, progress=progress)
     for point in entry_points(group=GROUP):
         if point.name == name:
             made: AssetOrchestrator = point.load()()

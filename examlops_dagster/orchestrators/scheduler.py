@@ -1,0 +1,209 @@
+"""The scheduler orchestrator: one build as a batch job, submitted once and waited for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from examlops_dagster.core.jobs import JobsLedger
+from examlops_dagster.core.seams import (
+    LEFT_RUNNING,
+    AssetOrchestrator,
+    BuildRequest,
+    BuildResult,
+    Progress,
+)
+from examlops_dagster.errors import LaunchError
+from examlops_dagster.orchestrators.batch import BatchBuild
+from examlops_dagster.orchestrators.ends import Patience, Watch
+from examlops_dagster.orchestrators.entrypoint import Entrypoint, entrypoint_of
+from examlops_dagster.orchestrators.local import LocalOrchestrator
+from examlops_dagster.orchestrators.prepared import build_error
+from examlops_dagster.schedulers.base import Scheduler
+from examlops_dagster.schedulers.messages import Message
+
+FALLBACK_VARIABLE = "EXAMLOPS_ASSET_FALLBACK"
+
+_logger = logging.getLogger(__name__)
+
+
+class SchedulerOrchestrator:
+    """Runs builds as batch jobs, for as many threads at once as call `run`.
+
+    Where there is no scheduler, or a function that a job cannot import, the build runs locally
+    and its provenance says why (``EXAMLOPS_ASSET_FALLBACK=refuse`` makes that an error). What a
+    scheduler refused is never run here.
+
+    Parameters
+    ----------
+    jobs
+        Remembers jobs, so that one that outlived its waiter is taken over.
+    scheduler
+        Where jobs go; None looks at the environment.
+    environment
+        The submitter's; jobs get it from the scheduler.
+    patience
+        How long to wait for what.
+    progress
+        Told the job's id, its state and why it waits.
+    heard
+        Gets every message of Dagster Pipes, for who shows them.
+    """
+
+    name = "scheduler"
+
+    def __init__(
+        self,
+        jobs: JobsLedger | None = None,
+        scheduler: Scheduler | None = None,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        patience: Patience | None = None,
+        progress: Progress | None = None,
+        heard: Callable[[BuildRequest, Message], None] | None = None,
+    ) -> None:
+        self.jobs = jobs
+        self.environment = environment
+        self.patience = patience or Patience()
+        self.progress = progress
+        self.heard = heard
+        self._scheduler = scheduler
+        self._watch: Watch | None = None
+        self._local: AssetOrchestrator | None = None
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """End the local workers of builds that fell back; jobs go on."""
+        if isinstance(self._local, LocalOrchestrator):
+            self._local.close()
+
+    def run(self, request: BuildRequest) -> BuildResult:
+        """Run one build as a job and wait for its end.
+
+        Raises
+        ------
+        AssetBuildError
+            When the scheduler refused the job, or it failed, ran out of memory or was lost;
+            ``details`` holds the last lines of its stdout and stderr.
+        BuildTimeoutError
+            When it reached its limit of running time, or the one in the queue.
+        BuildCancelledError
+            When somebody cancelled it on the cluster.
+        ResultError
+            When what it returned cannot be kept.
+        LaunchError
+            When there is no function.
+        BaseException
+            What interrupts the waiting. After a Ctrl-C the job is cancelled and gone; any other
+            interrupt leaves it running, and the next request takes it up.
+        """
+        declaration = request.declaration
+        if declaration.function is None and not declaration.command:
+            raise LaunchError(
+                f"{request.node.asset} has no production function here; load its module with -m"
+            )
+        entrypoint: Entrypoint | None = None
+        if not declaration.command:
+            assert declaration.function is not None
+            found = entrypoint_of(declaration.function)
+            if isinstance(found, str):
+                return self._fall_back(request, found)
+            entrypoint = found
+        scheduler, why = self._chosen()
+        if scheduler is None:
+            return self._fall_back(request, why)
+        with _noted_signals() as signals:
+            build = BatchBuild(
+                request,
+                entrypoint,
+                scheduler,
+                self._watch_of(scheduler),
+                jobs=self.jobs,
+                environment=self.environment,
+                patience=self.patience,
+                progress=self.progress,
+                heard=self.heard,
+            )
+            try:
+                return build.run()
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    left = build.interrupted(self._is_meant(request, error, signals))
+                    setattr(error, LEFT_RUNNING, left)
+                raise
+
+    def _chosen(self) -> tuple[Scheduler | None, str]:
+        if self._scheduler is not None:
+            return self._scheduler, ""
+        from examlops_dagster.schedulers import choose  # noqa: PLC0415 - only where one is needed
+
+        choice = choose.choose_scheduler(self.environment)
+        if not choice.found:
+            return None, choice.reason
+        self._scheduler = choose.make_scheduler(choice.name)
+        return self._scheduler, ""
+
+    def _watch_of(self, scheduler: Scheduler) -> Watch:
+        with self._lock:
+            if self._watch is None:
+                from examlops_dagster.schedulers.watcher import Watcher  # noqa: PLC0415 - as above
+
+                self._watch = Watcher(scheduler, self.environment)
+            return self._watch
+
+    def _fall_back(self, request: BuildRequest, why: str) -> BuildResult:
+        if self.environment.get(FALLBACK_VARIABLE, "").strip().lower() == "refuse":
+            raise build_error(
+                request, f"not built here instead of as a job ({FALLBACK_VARIABLE}=refuse): {why}"
+            )
+        _logger.warning("%s is built locally, not as a job: %s", request.node, why)
+        with self._lock:
+            if self._local is None:
+                self._local = LocalOrchestrator()
+        result = self._local.run(request)
+        provenance = {**result.provenance, "fallback": f"local ({why})"}
+        return BuildResult(
+            result.value, result.data_version, result.metadata, provenance, result.update_detected
+        )
+
+    @staticmethod
+    def _is_meant(request: BuildRequest, error: BaseException, signals: list[int]) -> bool:
+        """Whether an interrupt asks for the end of the build."""
+        number = signals[-1] if signals else None
+        if request.ends_job is not None:
+            return request.ends_job(number)
+        return number == signal.SIGINT if signals else isinstance(error, KeyboardInterrupt)
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Note which signal interrupts the main thread: Dagster's exception does not tell."""
+    seen: list[int] = []
+    former: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for interrupt in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(interrupt)
+            if callable(handler):
+                former[interrupt] = handler
+                signal.signal(interrupt, _noting(seen, handler))
+    try:
+        yield seen
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _noting(
+    seen: list[int], handler: Callable[[int, FrameType | None], Any]
+) -> Callable[[int, FrameType | None], Any]:
+    def note(number: int, frame: FrameType | None) -> Any:
+        seen.append(number)
+        return handler(number, frame)
+
+    return note

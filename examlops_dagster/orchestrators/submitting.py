@@ -1,0 +1,281 @@
+"""Submits a job once, finds it again, and cancels it: what happens to a job besides its run."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from examlops_dagster.core.jobs import HpcJob, JobsLedger
+from examlops_dagster.core.seams import BuildRequest, Progress
+from examlops_dagster.errors import AssetBuildError, ExamlopsError, LaunchError
+from examlops_dagster.orchestrators.entrypoint import Entrypoint
+from examlops_dagster.orchestrators.prepared import (
+    build_error,
+    resources_of,
+    write_job,
+)
+from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus, Scheduler, Submission
+from examlops_dagster.schedulers.folder import JobFolder, job_root
+
+SUBMIT_TRIES = 4
+SUBMIT_DELAY_SECONDS = 1.0
+_ABSENT_ANSWERS = 3
+"""In a row that know nothing of a job that was cancelled: it is gone, and forgotten."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Job:
+    """A job while somebody waits for it.
+
+    Attributes
+    ----------
+    row
+        As it is remembered.
+    folder
+        Its files.
+    ref
+        Identifies it to the scheduler; None until its reply came.
+    found_again
+        Whether somebody else submitted it, who is gone.
+    """
+
+    row: HpcJob
+    folder: JobFolder
+    ref: JobRef | None = None
+    found_again: bool = False
+
+
+class Submitting:
+    """The dealings with a scheduler over one request.
+
+    Parameters
+    ----------
+    request, entrypoint
+        What is to be run.
+    scheduler
+        Where.
+    jobs
+        Remembers jobs.
+    environment
+        The submitter's.
+    progress
+        Told what happens.
+    """
+
+    def __init__(
+        self,
+        request: BuildRequest,
+        entrypoint: Entrypoint | None,
+        scheduler: Scheduler,
+        jobs: JobsLedger | None,
+        environment: Mapping[str, str],
+        progress: Progress | None,
+    ) -> None:
+        self.request = request
+        self.entrypoint = entrypoint
+        self.scheduler = scheduler
+        self.jobs = jobs
+        self.environment = environment
+        self.progress = progress
+
+    def earlier(self) -> Job | None:
+        """Take over a job of the same attempt that outlived its waiter."""
+        if self.jobs is None or not self.request.fingerprint:
+            return None
+        try:
+            rows = self.jobs.unclaimed(self.request.node, self.request.fingerprint)
+        except ExamlopsError:
+            _logger.warning("earlier jobs of %s are not known", self.request.node, exc_info=True)
+            return None
+        for row in rows:
+            if row.scheduler != self.scheduler.name:
+                continue
+            job = Job(row, JobFolder(Path(row.folder)), found_again=True)
+            job.ref = self._ref(row)
+            if job.ref is None:
+                reason = "it never reached the scheduler"
+                self.record(job, state=JobState.REFUSED.word, reason=reason)
+                continue
+            self.record(
+                job,
+                job_id=job.ref.job_id,
+                cluster=job.ref.cluster,
+                build_id=self.request.build_id,
+                run_id=self.request.run_id,
+            )
+            self.tell(f"taking over {self.name(job)}")
+            return job
+        return None
+
+    def _ref(self, row: HpcJob) -> JobRef | None:
+        if row.job_id:
+            return JobRef(row.scheduler, row.job_id, row.token, row.submitted_at, row.cluster)
+        return self._found(row)
+
+    def _found(self, row: HpcJob) -> JobRef | None:
+        """Look for a job without an id: at the scheduler, which forgets, and in its folder."""
+        found = self.find(row)
+        if found:
+            return found[0]
+        if JobFolder(Path(row.folder)).has_run:
+            return JobRef(row.scheduler, "", row.token, row.submitted_at)
+        return None
+
+    def submit(self, resources: Mapping[str, Any], started: Callable[[Job], None]) -> Job:
+        """Submit a job, its token on disk before; ``started`` gets it before the reply.
+
+        Raises
+        ------
+        AssetBuildError
+            If the scheduler refused it, or does not say whether it took it.
+        """
+        token = secrets.token_hex(16)
+        folder = JobFolder(job_root(self.environment) / token)
+        now = datetime.now(timezone.utc)
+        try:
+            submission = write_job(
+                replace(self.request, resources=resources),
+                token,
+                folder,
+                scheduler=self.scheduler.name,
+                entrypoint=self.entrypoint,
+                environment=self.environment,
+                submitted_at=now,
+            )
+        except OSError as error:
+            reason = f"the folder of its job cannot be written: {error}"
+            raise build_error(self.request, reason) from error
+        job = Job(self._row(token, folder, now), folder)
+        started(job)
+        self.record(job)
+        job.ref = self._submitted(job, submission)
+        self.record(
+            job,
+            job_id=job.ref.job_id,
+            cluster=job.ref.cluster,
+            submitted_at=job.ref.submitted_at,
+            state=JobState.PENDING.word,
+        )
+        self.tell(f"submitted {self.name(job)}")
+        return job
+
+    def _submitted(self, job: Job, submission: Submission) -> JobRef:
+        """Submit once: a reply that was lost is looked for before anything is tried again."""
+        for attempt in range(1, SUBMIT_TRIES + 1):
+            try:
+                return self.scheduler.submit(submission)[0]
+            except LaunchError as error:
+                if not error.transient:
+                    raise self._refused(job, str(error)) from error
+                found = self._found(job.row)
+                if found is not None:
+                    return found
+                last = error
+                self.tell(f"the submit is tried again: {error}")
+            time.sleep(SUBMIT_DELAY_SECONDS * attempt)
+        raise self._refused(job, f"it did not answer {SUBMIT_TRIES} times: {last}") from last
+
+    def find(self, row: HpcJob) -> list[JobRef]:
+        """Look a submit up by its token.
+
+        Raises
+        ------
+        AssetBuildError
+            If the scheduler does not say: nothing may be submitted then.
+        """
+        for attempt in range(1, SUBMIT_TRIES + 1):
+            try:
+                return self.scheduler.find(row.token, row.submitted_at)
+            except LaunchError as error:
+                last = error
+            time.sleep(SUBMIT_DELAY_SECONDS * attempt)
+        raise build_error(
+            self.request,
+            f"{self.scheduler.name} does not say whether it took the job {row.token[:8]} ({last}) "
+            "→ ask again: it is looked up before another is submitted",
+        ) from last
+
+    def _refused(self, job: Job, words: str) -> AssetBuildError:
+        self.record(job, state=JobState.REFUSED.word, reason=words)
+        reason = f"{self.scheduler.name} refused the job of {self.request.node}: {words}"
+        return build_error(self.request, reason, f"{reason}\nfolder: {job.folder.path}")
+
+    def cancel(self, job: Job, seconds: float) -> JobStatus:
+        """Cancel, and wait until the scheduler says that it is gone, for so many seconds."""
+        assert job.ref is not None
+        deadline = time.monotonic() + seconds
+        again, absent = 0.0, 0
+        status = JobStatus(JobState.UNKNOWN)
+        while time.monotonic() < deadline and not status.state.final:
+            try:
+                if time.monotonic() >= again:
+                    again = time.monotonic() + 10
+                    self.scheduler.cancel([job.ref])
+                status = self.scheduler.poll([job.ref])[job.ref]
+                known = status.state is not JobState.UNKNOWN or status.seen_at is None
+                absent = 0 if known else absent + 1
+                if absent >= _ABSENT_ANSWERS:
+                    return replace(status, state=JobState.CANCELLED)
+            except LaunchError as error:
+                _logger.warning("%s: %s", self.name(job), error)
+            if not status.state.final:
+                time.sleep(0.05 if getattr(self.scheduler, "is_free_to_ask", False) else 1.0)
+        return status
+
+    def name(self, job: Job) -> str:
+        """Name a job for people."""
+        return f"job {job.row.job_id or job.row.token[:8]} on {self.scheduler.name}"
+
+    def tell(self, text: str) -> None:
+        """Say what happens."""
+        _logger.info("%s: %s", self.request.node, text)
+        if self.progress is not None:
+            self.progress(f"{self.request.node}: {text}")
+
+    def _row(self, token: str, folder: JobFolder, now: datetime) -> HpcJob:
+        wanted = resources_of(self.request)
+        per_node = (
+            wanted.gpus_per_node.count * (wanted.nodes or 1) if wanted.gpus_per_node else None
+        )
+        return HpcJob(
+            token,
+            self.scheduler.name,
+            now,
+            self.request.node,
+            str(folder.path),
+            model=f"asset:{self.request.node.asset}",
+            fingerprint=self.request.fingerprint,
+            build_id=self.request.build_id,
+            run_id=self.request.run_id,
+            nodes=wanted.nodes,
+            gpus=wanted.gpus.count if wanted.gpus else per_node,
+            cpus=wanted.cpus_per_task,
+        )
+
+    def record(self, job: Job, **changes: Any) -> None:
+        """Remember what changed of a job."""
+        job.row = replace(job.row, **changes)
+        if self.jobs is not None:
+            with Quiet():
+                self.jobs.record(job.row)
+
+
+class Quiet:
+    """Lose a row of a job rather than a build."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> bool:
+        if isinstance(error, ExamlopsError):
+            _logger.warning("what became of a job could not be recorded: %s", error)
+            return True
+        return False

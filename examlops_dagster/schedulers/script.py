@@ -1,0 +1,268 @@
+"""Writes run.sh: what a job was asked to run, every value quoted, none of the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import string
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+INDEX_VARIABLES = {"slurm": "SLURM_ARRAY_TASK_ID", "flux": "FLUX_JOB_CC"}
+OWN_INDEX_VARIABLE = "EXAMLOPS_ARRAY_INDEX"
+"""Where a scheduler tells a task of an array its index; ours is the one of all others."""
+
+ARRAY_OFFSET = "EXAMLOPS_ARRAY_OFFSET"
+"""What has to be added to it, where an array had to be split."""
+
+KILL_SECONDS = 30
+"""Between SIGTERM and SIGKILL for a program that reached its time limit."""
+
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class ScriptPlan:
+    """What goes into run.sh.
+
+    Attributes
+    ----------
+    title
+        For people: the asset.
+    token, folder
+        Of the job.
+    argv
+        What is run; in an array ``--index N`` follows it.
+    roots
+        Folders for PYTHONPATH; None leaves it alone.
+    variables
+        Ours, that the program gets.
+    setup
+        Lines of shell that the user wrote, before the interpreter (``module load ...``).
+    limit_seconds
+        Of the program's running time.
+    scheduler
+        Its name says which variable has the index of a task.
+    is_array
+        Whether it is started once for each task.
+    directory
+        Working directory of the program; None for the job's folder.
+    """
+
+    title: str
+    token: str
+    folder: Path
+    argv: Sequence[str]
+    roots: Sequence[str] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    setup: Sequence[str] = ()
+    limit_seconds: float | None = None
+    scheduler: str = ""
+    is_array: bool = False
+    directory: str | None = None
+
+
+def render(plan: ScriptPlan) -> str:
+    """Give the text of run.sh."""
+    lines = [
+        f"export PYTHONPATH={quote(os.pathsep.join(plan.roots))}${{PYTHONPATH:+:$PYTHONPATH}}"
+        if plan.roots
+        else "",
+        *(f"export {name}={quote(value)}" for name, value in plan.variables.items()),
+    ]
+    if plan.is_array:
+        lines.append('. "$folder/in$task/variables.sh"')
+    if plan.setup:
+        lines.extend(("set +u", *plan.setup, "set -u"))
+    if plan.directory is not None:
+        lines.append(f"cd -- {quote(plan.directory)} || true")
+    argv = " ".join(map(quote, plan.argv))
+    return _SCRIPT.substitute(
+        title=json.dumps(plan.title),
+        folder=quote(str(plan.folder)),
+        token=quote(plan.token),
+        index=_index(plan),
+        limit=f"{plan.limit_seconds or 0:g}",
+        whole_limit=-1 if plan.limit_seconds is None else int(plan.limit_seconds),
+        kill=KILL_SECONDS,
+        prepare="\n".join(line for line in lines if line),
+        argv=f'{argv} --index "$index"' if plan.is_array else argv,
+    )
+
+
+def quote(value: str) -> str:
+    """Quote for bash, on one line: a line of its own could read as a directive of a scheduler."""
+    if not _CONTROL.search(value):
+        return shlex.quote(value)
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + _CONTROL.sub(lambda m: f"\\{ord(m.group()):03o}", escaped) + "'"
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write an executable file for this user alone."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
+    with os.fdopen(handle, "wb") as file:
+        file.write(os.fsencode(text))
+        os.fchmod(file.fileno(), 0o700)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def job_python(environment: Mapping[str, str]) -> str:
+    """Give the interpreter of jobs.
+
+    ``EXAMLOPS_HPC_REMOTE_PYTHON``; else that of ``.venv`` in ``EXAMLOPS_HPC_REMOTE_REPO``; else
+    this one.
+    """
+    named = environment.get("EXAMLOPS_HPC_REMOTE_PYTHON")
+    if named:
+        return named
+    repository = environment.get("EXAMLOPS_HPC_REMOTE_REPO")
+    if repository:
+        return f"{repository.rstrip('/')}/.venv/bin/python"
+    return sys.executable
+
+
+def python_roots(
+    module_root: str | None, working_directory: str | None, environment: Mapping[str, str]
+) -> list[str]:
+    """Give the folders for the PYTHONPATH of a job.
+
+    Our package first, so that the job runs the code that wrote it; then the root of the
+    function's module; then the working directory, where this process imports from it.
+    ``site-packages`` is passed only to the interpreter that it belongs to: in front of another
+    one's libraries it would mix two sets of compiled packages.
+    """
+    python = job_python(environment)
+    found: list[str] = []
+    on_path = working_directory is not None and ("" in sys.path or working_directory in sys.path)
+    for root in (_PACKAGE_ROOT, module_root, working_directory if on_path else None):
+        if root is None:
+            continue
+        installed = Path(root).name in ("site-packages", "dist-packages")
+        if installed and python != sys.executable:
+            continue
+        moved = rerooted(root, environment)
+        if moved not in found:
+            found.append(moved)
+    return found
+
+
+def rerooted(path: str, environment: Mapping[str, str]) -> str:
+    """Give the path on the cluster of something inside the repository.
+
+    ``EXAMLOPS_HPC_REMOTE_REPO`` stands there for the repository of the working directory here.
+    """
+    repository = environment.get("EXAMLOPS_HPC_REMOTE_REPO")
+    local = _repository_of(path) if repository else None
+    if not repository or local is None:
+        return path
+    return os.path.normpath(os.path.join(repository, os.path.relpath(path, local)))  # noqa: PTH118
+
+
+def _repository_of(path: str) -> str | None:
+    """Give the folder upward that is a checkout."""
+    here = Path(path)
+    for folder in (here, *here.parents):
+        if (folder / ".git").exists():
+            return str(folder)
+    return None
+
+
+def _index(plan: ScriptPlan) -> str:
+    if not plan.is_array:
+        return "index=\ntask="
+    variable = INDEX_VARIABLES.get(plan.scheduler, OWN_INDEX_VARIABLE)
+    return f'index=$(( ${{{variable}:?}} + ${{{ARRAY_OFFSET}:-0}} ))\ntask=".$index"'
+
+
+_SCRIPT = string.Template(
+    r"""#!/usr/bin/env bash
+# asset $title
+set -euo pipefail
+folder=$folder
+token=$token
+$index
+restart=$${SLURM_RESTART_COUNT:-0}
+child= caught= signal=
+
+# Kills for memory in this cgroup: a child can be killed while the program itself ends well.
+oom_kills() {
+  local kind path count=0 word number
+  while IFS=: read -r _ kind path; do
+    case $$kind in
+      '') path=/sys/fs/cgroup$$path/memory.events ;;
+      memory) path=/sys/fs/cgroup/memory$$path/memory.oom_control ;;
+      *) continue ;;
+    esac
+    while read -r word number; do
+      if [ "$$word" = oom_kill ]; then count=$$number; fi
+    done < "$$path" || true
+  done < /proc/self/cgroup || true
+  echo "$${count//[^0-9]/}"
+}
+oom_before=$$(oom_kills 2>/dev/null)
+
+# The exit record is the proof of how the job ended; it is there whole, or not at all.
+record() {
+  local code=$$? reached=false
+  trap - EXIT
+  trap '' HUP INT TERM USR1 USR2
+  if [ $whole_limit -ge 0 ] && [ "$$SECONDS" -ge $whole_limit ]; then
+    case $$code in 124 | 137) reached=true ;; esac
+  fi
+  printf '{"token": "%s", "code": %d, "signal": "%s", "limit_reached": %s, "time": "%s", "host": "%s", "oom_kills": %d, "seconds": %d, "restart": %d, "index": "%s"}\n' \
+    "$$token" "$$code" "$$signal" "$$reached" "$$(TZ=UTC0 printf '%(%Y-%m-%dT%H:%M:%SZ)T' -1)" \
+    "$${HOSTNAME//[^A-Za-z0-9._-]/}" "$$(( $$(oom_kills 2>/dev/null) - oom_before ))" "$$SECONDS" "$${restart//[^0-9]/}" "$$index" \
+    > "$$folder/.exit$$task.$$$$"
+  mv -f -- "$$folder/.exit$$task.$$$$" "$$folder/exit$$task.json"
+  exit "$$code"
+}
+pass_on() {
+  caught=$$1 signal=$$1
+  if [ -n "$$child" ]; then
+    case $$1 in # timeout(1) passes the others on, and would die of these
+      USR?) kill -s "$$1" -- "-$$child" 2>/dev/null || kill -s "$$1" "$$child" || true ;;
+      *) kill -s "$$1" "$$child" 2>/dev/null || true ;;
+    esac
+  else
+    exit "$$2"
+  fi
+}
+trap record EXIT
+trap 'pass_on HUP 129' HUP
+trap 'pass_on INT 130' INT
+trap 'pass_on TERM 143' TERM
+trap 'pass_on USR1 138' USR1
+trap 'pass_on USR2 140' USR2
+
+# A scheduler that starts the job again leaves the files of the attempt before.
+for left in "exit$$task.json" "messages$$task.jsonl" "out$$task"; do
+  if [ -e "$$folder/$$left" ]; then
+    mv -f -- "$$folder/$$left" "$$folder/$$left.before.$$restart.$$$$"
+  fi
+done
+mkdir -p -- "$$folder/out$$task"
+
+cd -- "$$folder"
+$prepare
+limit=(timeout --signal=TERM --kill-after=$kill $limit)
+command -v timeout >/dev/null 2>&1 || limit=()
+(
+  trap '' USR1 USR2
+  exec $${limit[@]+"$${limit[@]}"} $argv
+) &
+child=$$!
+while :; do
+  caught= code=0
+  wait "$$child" || code=$$?
+  [ -n "$$caught" ] || break
+done
+exit "$$code"
+"""
+)

@@ -1,0 +1,103 @@
+"""Production functions that jobs import."""
+
+import functools
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from examlops_dagster import AssetOutput, asset
+
+
+def versions(**upstream):
+    return {"upstream": upstream, "pid": os.getpid()}
+
+
+def ds_and_versions(ds, **upstream):
+    return [ds, upstream]
+
+
+def loaded(**upstream):
+    names = ("dagster", "dagster_shared", "sqlalchemy", "sqlite3", "psycopg", "dagster_pipes")
+    return [name for name in names if name in sys.modules]
+
+
+def fails(**upstream):
+    print("on stdout before", flush=True)
+    raise ValueError("this is why")
+
+
+def exits(**upstream):
+    sys.exit("no more")
+
+
+def returns_nothing(**upstream):
+    return None
+
+
+def unusable(**upstream):
+    return lambda: 1
+
+
+def says_more(**upstream):
+    return AssetOutput({"a": 1}, data_version="v7", metadata={"rows": 3, "when": (1, 2)})
+
+
+def sees(**upstream):
+    return True, "new"
+
+
+def frame(table):
+    return table.assign(twice=table["x"] * 2)
+
+
+def sleeps(folder, seconds, **upstream):
+    Path(folder, f"started-{os.getpid()}").touch()
+    time.sleep(seconds)
+    return "slept"
+
+
+def killed(**upstream):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def where(**upstream):
+    return [str(Path.cwd()), os.environ.get("EXAMLOPS_ASSET"), sys.path[:3]]
+
+
+def logs_to_pipes(**upstream):
+    from dagster_pipes import PipesContext
+
+    context = PipesContext.get()
+    context.log.warning("from the job")
+    context.report_asset_materialization(metadata={"loss": 0.5}, data_version="p1")
+    return {"partition": context.partition_key if context.is_partition_step else None}
+
+
+@asset("declared", deps=["PM100"])
+def declared(**upstream):
+    return upstream
+
+
+def outer():
+    def inner(**upstream):
+        return 1
+
+    return inner
+
+
+inner = outer()
+anonymous = lambda **upstream: "lambda"  # noqa: E731
+
+
+def original(**upstream):
+    return "original"
+
+
+@functools.wraps(original)
+def wrapper(**upstream):
+    return "wrapper"
+
+
+hidden = original

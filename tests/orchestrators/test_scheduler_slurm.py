@@ -1,0 +1,86 @@
+"""The situation table of the first seed on a real Slurm (tests/cluster/with-slurm)."""
+
+import os
+import signal
+import subprocess
+import threading
+
+import job_functions as functions
+import pytest
+from build_requests import wait_until
+from job_requests import MemoryJobs, job_request
+
+from examlops_dagster.core.declarations import Upstream
+from examlops_dagster.errors import AssetBuildError, BuildCancelledError, BuildTimeoutError
+from examlops_dagster.formats import decode
+from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
+
+SLURM = {
+    name: value for name, value in os.environ.items() if name.startswith("EXAMLOPS_TEST_SLURM")
+}
+
+
+@pytest.fixture
+def slurm(awkward_path):
+    if not SLURM or "SLURM_CONF" not in os.environ:
+        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    environment = {
+        **os.environ,
+        "EXAMLOPS_ASSET_JOB_DIR": str(awkward_path / "jobs"),
+        "XDG_CACHE_HOME": str(awkward_path / "cache"),
+        "XDG_RUNTIME_DIR": "",
+        "EXAMLOPS_HPC_SCHEDULER": "slurm",
+    }
+    return SchedulerOrchestrator(MemoryJobs(), environment=environment)
+
+
+def test_values_cross_both_ways(slurm):
+    pandas = pytest.importorskip("pandas")
+    request = job_request(functions.frame, {"table": pandas.DataFrame({"x": [1, 2]})})
+    upstreams = (Upstream("table", parameter="table"),)
+    object.__setattr__(request.declaration, "upstreams", upstreams)
+    result = slurm.run(request)
+    assert decode(result.value)["twice"].tolist() == [2, 4]
+    assert result.provenance["scheduler"] == "slurm"
+    assert result.provenance["hpc_job_id"].isdigit()
+
+
+def test_a_failure_has_its_traceback_and_both_logs(slurm):
+    with pytest.raises(AssetBuildError, match=r"ended FAILED .*this is why") as caught:
+        slurm.run(job_request(functions.fails))
+    assert "on stdout before" in caught.value.details
+    assert 'raise ValueError("this is why")' in caught.value.details
+
+
+def test_a_limit_is_kept_to_the_second(slurm, tmp_path):
+    arguments = {"folder": str(tmp_path), "seconds": 60}
+    with pytest.raises(BuildTimeoutError, match="ended TIMEOUT"):
+        slurm.run(job_request(functions.sleeps, arguments, timeout_seconds=2.0))
+
+
+def test_a_refusal_is_told_and_nothing_runs_here(slurm):
+    with pytest.raises(AssetBuildError, match=r"slurm refused the job .*nosuch"):
+        slurm.run(job_request(functions.versions, resources={"partition": "nosuch"}))
+
+
+@pytest.mark.parametrize("by_us", [True, False])
+def test_a_cancelled_job_is_gone(slurm, tmp_path, by_us):
+    def cancel():
+        wait_until(lambda: list(tmp_path.glob("started-*")), 60)
+        if by_us:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            subprocess.run(["scancel", slurm.jobs.only.job_id], check=True, timeout=60)
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt if by_us else BuildCancelledError):
+        slurm.run(job_request(functions.sleeps, {"folder": str(tmp_path), "seconds": 60}))
+    thread.join()
+    job_id = slurm.jobs.only.job_id
+    found = subprocess.run(
+        ["squeue", "-h", "-t", "PD,R,CG", "-o", "%i"], capture_output=True, text=True, check=True
+    )
+    assert job_id not in found.stdout.split()
+    assert slurm.jobs.only.state == "CANCELLED"
