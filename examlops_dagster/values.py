@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,6 +19,9 @@ KEPT = 2
 
 LONGEST_NAME = 200
 """Characters of a folder's name; a longer one is cut, and told apart by a hash."""
+
+SYNCED_TOGETHER = 16
+"""Files that are brought to the disk at a time."""
 
 LEFTOVER_SECONDS = 86_400
 """After which a half written file belongs to nobody any more."""
@@ -38,12 +42,27 @@ class FileValues:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def keep(self, key: Sequence[str], partition: str, data_version: str, value: Value) -> Path:
-        """Write a value, and give its path."""
+    def keep(
+        self,
+        key: Sequence[str],
+        partition: str,
+        data_version: str,
+        value: Value,
+        *,
+        durable: bool = True,
+    ) -> Path:
+        """Write a value, and give its path.
+
+        Parameters
+        ----------
+        durable
+            Whether it has to outlast a power cut at once. Without, nothing may be recorded of it
+            before `make_durable`; what is written over is durable in any case.
+        """
         folder = self.folder(key, partition)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{_stem(data_version)}{SUFFIXES[value.format]}"
-        write_atomically(path, value.payload)
+        write_atomically(path, value.payload, durable=durable or path.exists())
         # assets below this name, and its partitions, have folders beside the files
         kept = [p for p in folder.iterdir() if p.suffix in _FORMATS and p.is_file() and p != path]
         for old in sorted(kept, key=_modified, reverse=True)[KEPT - 1 :]:
@@ -80,18 +99,51 @@ _PART = ".part"
 _FORMATS = {suffix: name for name, suffix in SUFFIXES.items()}
 
 
-def write_atomically(path: Path, payload: bytes) -> None:
-    """Write a file that is there whole or not at all, also after a power cut."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=_PART)
+def make_durable(paths: Sequence[Path]) -> None:
+    """Wait until files are on the disk; together, since each alone waits for the whole journal."""
+    if len(paths) < 2:  # noqa: PLR2004 - nothing to do together
+        for path in paths:
+            _sync(path)
+        return
+    with ThreadPoolExecutor(SYNCED_TOGETHER) as pool:
+        list(pool.map(_sync, paths))
+
+
+def write_atomically(
+    path: Path, payload: bytes, mode: int = 0o600, *, durable: bool = True
+) -> None:
+    """Write a file that is there whole or not at all, also after a power cut.
+
+    Parameters
+    ----------
+    mode
+        Who may read it, less what the umask takes away.
+    durable
+        Whether to wait until it is on the disk; without, see `make_durable`.
+    """
+    name = path.parent / f".{secrets.token_hex(8)}{_PART}"
+    handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        name.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
+
+
+def _sync(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:  # a newer build of the same node took it away
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _stem(data_version: str) -> str:

@@ -3,11 +3,11 @@
 from datetime import date, datetime, timedelta, timezone
 
 from hypothesis import strategies as st
-from worlds import built, source
+from worlds import built, sensor_of, source, task_of
 
 from examlops_dagster.core.declarations import NodeType, Upstream
 from examlops_dagster.core.freshness import Always, Manual, Schedule
-from examlops_dagster.core.partitions import TimeWindowSpace, Unit
+from examlops_dagster.core.partitions import TimeWindowSpace, Unit, partitions
 
 ZONES = ("Europe/Berlin", "America/New_York")
 
@@ -77,3 +77,46 @@ def pipelines(draw, max_size=9):
         edges = [Upstream(a) for a in above]
         found.append(built(name, *edges, node_type=node_type, freshness=draw(freshness_kinds)))
     return draw(st.permutations(found))
+
+
+scheduled_kinds = st.sampled_from(
+    [Manual, Schedule("0 6 * * *"), Schedule("*/10 * * * *"), Schedule("30 */3 * * *")]
+)
+outcomes = st.sampled_from(["new", "new", "same", "fails", "fails once"])
+TWO_KEYS = {"key": partitions("xy")}
+
+
+@st.composite
+def platforms(draw, max_size=8):
+    """Declarations with sensors, tasks and partitions among them, and how each function ends."""
+    found, tasks, how = [], set(), {}
+    for n in range(draw(st.integers(1, max_size))):
+        name = f"n{n}"
+        allowed = [d.name for d in found if d.name not in tasks]
+        above = draw(st.lists(st.sampled_from(allowed), unique=True, max_size=3)) if allowed else []
+        kind = draw(st.sampled_from(["asset"] * 5 + ["source", "task", "sensor"]))
+        how[name] = draw(outcomes)
+        edges = [Upstream(a) for a in above]
+        retries = draw(st.integers(0, 1))
+        if kind == "source":
+            found.append(source(name))
+        elif kind == "sensor":
+            found.append(sensor_of(name, freshness=draw(scheduled_kinds), retries=retries))
+        elif kind == "task":
+            tasks.add(name)
+            found.append(task_of(name, *edges, freshness=draw(freshness_kinds), retries=retries))
+        else:
+            space = draw(st.sampled_from([None, None, None, TWO_KEYS]))
+            freshness = draw(freshness_kinds)
+            found.append(built(name, *edges, freshness=freshness, retries=retries, space=space))
+    return found, how
+
+
+events = st.one_of(
+    st.tuples(st.just("wait"), st.integers(1, 3000)),
+    st.tuples(st.just("source"), st.integers(0, 7)),
+    st.tuples(st.just("code"), st.integers(0, 7)),
+    st.tuples(st.just("ask"), st.integers(0, 7)),
+    st.tuples(st.just("tick"), st.just(0)),
+)
+"""What may happen to a platform: minutes pass, a source or code changes, somebody asks, a tick."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examlops_dagster.core.seams import Value
-from examlops_dagster.values import KEPT, FileValues, write_atomically
+from examlops_dagster.values import KEPT, FileValues, make_durable, write_atomically
 
 
 def value(text, format_="json"):
@@ -39,6 +39,43 @@ def test_the_newest_value_is_read_without_a_data_version(values):
         path = values.keep(("a",), "", f"v{number}", value(number))
         age(path, -10 if number == "1" else -20)
     assert values.load(("a",), "", None) == value("1")
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Give the files that were brought to the disk."""
+    found = []
+    real = os.fsync
+
+    def fsync(handle):
+        found.append(os.fstat(handle).st_ino)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_a_value_is_on_the_disk_once_it_is_kept(values, synced):
+    assert synced == [values.keep(("a",), "", "v1", value("1")).stat().st_ino]
+
+
+def test_values_can_be_brought_to_the_disk_together(values, synced):
+    paths = [values.keep(("a",), k, "v1", value("1"), durable=False) for k in ("x", "y", "z")]
+    assert synced == []
+    make_durable(paths)
+    assert sorted(synced) == sorted(path.stat().st_ino for path in paths)
+
+
+def test_a_value_that_is_written_over_is_on_the_disk_at_once(values, synced):
+    values.keep(("a",), "", "v1", value("1"), durable=False)
+    path = values.keep(("a",), "", "v1", value("1"), durable=False)
+    assert synced == [path.stat().st_ino]
+
+
+def test_a_value_that_is_gone_needs_not_be_brought_to_the_disk(values):
+    gone = values.keep(("a",), "", "v1", value("1"), durable=False)
+    gone.unlink()
+    make_durable([gone])
 
 
 def age(path, seconds):

@@ -6,7 +6,9 @@ import difflib
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 
 from examlops_dagster.core.checks import declaration_problems
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream
@@ -17,6 +19,7 @@ from examlops_dagster.core.seams import ORCHESTRATORS, Node, Snapshot
 from examlops_dagster.errors import DefinitionError, Problem
 
 UNPARTITIONED = ("",)
+QUARTER_SECONDS = 900
 MAX_NEAREST = 20
 """Unknown names for which near ones are looked up; 0.1 s each among 10,000."""
 
@@ -84,6 +87,18 @@ class Nodes:
         self._spaces: dict[str, PartitionSpace | None] = {}
         self._equal: dict[PartitionSpace, PartitionSpace] = {}
         self._shared: dict[tuple[str, str], SharedKeys | None] = {}
+
+    def at(self, snapshot: Snapshot) -> Nodes:
+        """Give the graph at another moment, with what is known already and does not differ.
+
+        A window ends at a full hour of its zone, and all zones are quarters of an hour apart.
+        """
+        former, moved = self._snapshot, copy(self)
+        moved._snapshot = snapshot  # noqa: SLF001 - of the same class
+        same_windows = _quarter(former.now) == _quarter(snapshot.now)
+        if not same_windows or former.dynamic != snapshot.dynamic:
+            moved._keys, moved._shared = {}, {}  # noqa: SLF001
+        return moved
 
     def space(self, name: str) -> PartitionSpace | None:
         """Give the partition space of an asset, equal ones as one object.
@@ -157,6 +172,10 @@ class Nodes:
             for edge, keys in self.upstreams(node):
                 waiting.extend(Node(edge.name, key) for key in keys)
         return found
+
+
+def _quarter(moment: datetime) -> int:
+    return int(moment.timestamp() // QUARTER_SECONDS)
 
 
 def build_graph(

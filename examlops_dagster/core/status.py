@@ -151,10 +151,24 @@ def statuses(
 
 
 class Judge:
-    """Applies the rules over one snapshot; keeps the verdicts given so far."""
+    """Applies the rules over one snapshot; keeps the verdicts given so far.
 
-    def __init__(self, graph: Graph, snapshot: Snapshot, code_versions: Mapping[str, str]) -> None:
-        self.nodes = Nodes(graph, snapshot)
+    Parameters
+    ----------
+    graph, snapshot, code_versions
+        As for `statuses`.
+    nodes
+        The nodes of that snapshot, where somebody has them already.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        snapshot: Snapshot,
+        code_versions: Mapping[str, str],
+        nodes: Nodes | None = None,
+    ) -> None:
+        self.nodes = nodes or Nodes(graph, snapshot)
         self._graph = graph
         self.snapshot = snapshot
         self._code_versions = code_versions

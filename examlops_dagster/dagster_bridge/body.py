@@ -28,7 +28,11 @@ from dagster import (
 from dagster._core.definitions.source_asset import (
     SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENTS,
 )
-from dagster._core.storage.tags import SYSTEM_TAG_PREFIX
+from dagster._core.storage.tags import (
+    PARENT_RUN_ID_TAG,
+    RETRY_NUMBER_TAG,
+    SYSTEM_TAG_PREFIX,
+)
 
 from examlops_dagster.core.seams import BuildState, Node
 from examlops_dagster.core.sinks import check_name
@@ -36,12 +40,13 @@ from examlops_dagster.core.walk import last_line
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager, Kept
 from examlops_dagster.dagster_bridge.node import NodeBuild, Product
 from examlops_dagster.dagster_bridge.partitions import keys_of_run
+from examlops_dagster.dagster_bridge.range_events import MOST_WAITING, RangeEvents
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.dagster_bridge.translator import slug
 from examlops_dagster.delivery import deliver
 from examlops_dagster.errors import AssetBuildError, ExamlopsError, UsageError
 from examlops_dagster.formats import decode
-from examlops_dagster.ledger.builds import dump_reads, utc_now
+from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.event_log import (
     BUILD_TAG,
     BUILT_FROM,
@@ -51,7 +56,9 @@ from examlops_dagster.ledger.event_log import (
     SLICE_TAG,
     VERSION_TAG,
 )
+from examlops_dagster.ledger.rows import dump_reads
 from examlops_dagster.ledger.sinks import SinkWrite
+from examlops_dagster.values import FileValues
 
 
 def build(context: AssetExecutionContext, location: Location, name: str) -> Iterator[Any]:
@@ -81,8 +88,13 @@ class _Step:
 
     @property
     def planned(self) -> bool:
-        """Whether we planned the run; any other was asked for by a person, or by Dagster."""
-        return SLICE_TAG in self.context.run.tags
+        """Whether we planned the run; any other was asked for by a person, or by Dagster.
+
+        A run that a person executes again in the UI has the tags of the first one.
+        """
+        tags = self.context.run.tags
+        again = PARENT_RUN_ID_TAG in tags and RETRY_NUMBER_TAG not in tags
+        return SLICE_TAG in tags and not again
 
     @property
     def forced(self) -> bool:
@@ -141,31 +153,52 @@ class _Step:
                 "one partition at a time → materialize the partitions one by one"
             )
         values = manager.values(self.context.instance)
-        key = self._key
         delivered: list[SinkWrite] = []
-        for node in nodes:
-            build_ = self._node_build(node)
-            with build_.claimed():
-                product = self._product(build_, alone=False)
-                if product is None:
-                    continue
-                metadata: dict[str, Any] = {}
+        # a sink is written once the version is recorded, while its value is at hand
+        most = 1 if self.location.graph.declarations[self.name].sinks else MOST_WAITING
+        with RangeEvents(self.context, self.runtime.ledger, most) as events:
+            for node in nodes:
+                build_ = self._node_build(node)
+                if not build_.is_free():
+                    yield from events.flush()  # who waits for another keeps nobody waiting
+                    build_.claim()
                 try:
-                    if product.value is not None:
-                        path = values.keep(
-                            key.path, node.partition, product.data_version, product.value
-                        )
-                        metadata["path"] = MetadataValue.path(path)
-                    yield self._event(product, metadata)
-                except BaseException as error:
-                    build_.fail(product.attempt, error)
+                    product = self._product(build_, alone=False)
+                    kept = None if product is None else self._kept(build_, product, values)
+                except BaseException:
+                    build_.release()
                     raise
-                build_.complete(product)
+                if product is None or kept is None:
+                    build_.release()
+                    continue
+                yield from events.add(build_, product, *kept)
                 delivered.extend(self._deliver(product))
+            yield from events.flush()
         if self.failed:
             return
-        yield MaterializeResult(asset_key=key, metadata={NO_EVENTS: True})
+        yield MaterializeResult(asset_key=self._key, metadata={NO_EVENTS: True})
         yield from self._checks_of_range(nodes, delivered)
+
+    def _kept(
+        self, build_: NodeBuild, product: Product, values: FileValues
+    ) -> tuple[AssetMaterialization, Path | None]:
+        """Keep the value of a key, and give its event and the file, which is not durable yet."""
+        metadata: dict[str, Any] = {}
+        path = None
+        try:
+            if product.value is not None:
+                path = values.keep(
+                    self._key.path,
+                    product.attempt.node.partition,
+                    product.data_version,
+                    product.value,
+                    durable=False,
+                )
+                metadata["path"] = MetadataValue.path(path)
+            return self._event(product, metadata), path
+        except BaseException as error:
+            build_.fail(product.attempt, error)
+            raise
 
     def _node_build(self, node: Node) -> NodeBuild:
         return NodeBuild(self.context, self.location, self.runtime, node)
@@ -287,25 +320,11 @@ class _Step:
         )
 
     def _event(self, product: Product, metadata: Mapping[str, Any]) -> AssetMaterialization:
-        return AssetMaterialization(
-            self._key,
-            partition=product.attempt.node.partition,
-            metadata={**self._metadata(product), **metadata},
-            tags={
-                **_tags(product),
-                DATA_VERSION_TAG: product.data_version,
-                CODE_VERSION_TAG: product.attempt.code_version,
-            },
-        )
+        return event_of(self._key, product, {**self._metadata(product), **metadata})
 
     def _metadata(self, product: Product) -> dict[str, Any]:
-        facts: dict[str, Any] = dict(product.metadata)
-        if product.state is BuildState.UNCHANGED:
-            facts = self._former_metadata()
-        facts.update({f"examlops/{name}": text for name, text in product.provenance.items()})
-        facts["version"] = product.version
-        facts[BUILT_FROM] = dump_reads(product.attempt.built_from)
-        return facts
+        unchanged = product.state is BuildState.UNCHANGED
+        return facts_of(product, self._former_metadata() if unchanged else product.metadata)
 
     def _former_metadata(self) -> dict[str, Any]:
         """Give what the user's function said about the content that is still there."""
@@ -320,6 +339,29 @@ class _Step:
     @property
     def _key(self) -> AssetKey:
         return self.runtime.event_log.key(self.name)
+
+
+def event_of(key: AssetKey, product: Product, facts: Mapping[str, Any]) -> AssetMaterialization:
+    """Give the event of a build, for where Dagster makes none of an output."""
+    return AssetMaterialization(
+        key,
+        partition=product.attempt.node.partition or None,
+        metadata=facts,
+        tags={
+            **_tags(product),
+            DATA_VERSION_TAG: product.data_version,
+            CODE_VERSION_TAG: product.attempt.code_version,
+        },
+    )
+
+
+def facts_of(product: Product, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the metadata of a build's event: what the function said, and what we know."""
+    facts: dict[str, Any] = dict(said)
+    facts.update({f"examlops/{name}": text for name, text in product.provenance.items()})
+    facts["version"] = product.version
+    facts[BUILT_FROM] = dump_reads(product.attempt.built_from)
+    return facts
 
 
 def _tags(product: Product) -> dict[str, str]:

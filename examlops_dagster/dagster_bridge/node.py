@@ -19,7 +19,6 @@ from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from examlops_dagster.core.declarations import Declaration, NodeType
-from examlops_dagster.core.graph import Nodes
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
 from examlops_dagster.core.seams import (
     LEFT_RUNNING,
@@ -158,7 +157,7 @@ class NodeBuild:
         graph = self._location.graph
         now = utc_now()
         dynamic = self._runtime.event_log.dynamic_keys()
-        everything = Nodes(graph, Snapshot(now, dynamic=dynamic))
+        everything = self._location.nodes_at(Snapshot(now, dynamic=dynamic))
         nodes = {self.node}
         for edge, keys in everything.upstreams(self.node):
             if edge.mapped is not None and edge.mapped.missing == "skip":
@@ -168,17 +167,25 @@ class NodeBuild:
         first_seen = self._runtime.ledger.first_seen([self.node])
         zone = self._runtime.home.zone
         snapshot = Snapshot(now, zone, records, first_seen=first_seen, dynamic=dynamic)
-        return Judge(graph, snapshot, self._location.code_versions)
+        code_versions = self._location.code_versions
+        return Judge(graph, snapshot, code_versions, everything.at(snapshot))
 
     def adopt_sources(self) -> None:
         """Give the sources that this node reads their first version, if nobody did."""
         graph, ledger = self._location.graph, self._runtime.ledger
+        names = {
+            edge.name
+            for edge in self.declaration.upstreams
+            if graph.declarations[edge.name].is_source and edge.name not in graph.undeclared
+        }
+        if not names:
+            return
         dynamic = self._runtime.event_log.dynamic_keys()
-        everything = Nodes(graph, Snapshot(utc_now(), dynamic=dynamic))
+        everything = self._location.nodes_at(Snapshot(utc_now(), dynamic=dynamic))
         sources = {
             Node(edge.name, key)
             for edge, keys in everything.upstreams(self.node)
-            if graph.declarations[edge.name].is_source and edge.name not in graph.undeclared
+            if edge.name in names
             for key in keys
         }
         for source in sorted(sources - ledger.records(sources).keys()):

@@ -13,11 +13,11 @@ from typing import Any
 from dagster import DagsterInstance
 
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.graph import Graph
+from examlops_dagster.core.graph import Graph, Nodes
 from examlops_dagster.core.jobs import JobsLedger
-from examlops_dagster.core.seams import AssetOrchestrator, Progress
+from examlops_dagster.core.seams import AssetOrchestrator, Progress, Snapshot
 from examlops_dagster.home import Home
-from examlops_dagster.ledger.builds import BuildsLedger
+from examlops_dagster.ledger.builds import BuildsLedger, utc_now
 from examlops_dagster.ledger.event_log import EventLog
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.ledger.sinks import SinkWrites
@@ -82,6 +82,7 @@ class Location:
         """Up to when runs were looked at that ended before they began to build."""
         self.progress: Progress | None = None
         """Told by orchestrators what a person who waits wants to know."""
+        self._nodes = Nodes(graph, Snapshot(utc_now()))
         self._lock = threading.Lock()
         self._runtimes: dict[tuple[str, str], Runtime] = {}
         self._orchestrators: dict[str, AssetOrchestrator] = {}
@@ -105,6 +106,14 @@ class Location:
                 )
                 self._runtimes[str(home.folder), home.database] = found
             return found
+
+    def nodes_at(self, snapshot: Snapshot) -> Nodes:
+        """Give which partitions exist at a moment.
+
+        What is asked for each of 10,000 keys must not list 10,000 keys each time.
+        """
+        self._nodes = self._nodes.at(snapshot)
+        return self._nodes
 
     def orchestrator(
         self, name: str, jobs: JobsLedger, *, in_process: bool = False

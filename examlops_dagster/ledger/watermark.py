@@ -135,6 +135,19 @@ def read_until(home: Path, former: Watermark) -> int:
     return int(event_id)
 
 
+def kinds_after(home: Path, event_id: int) -> frozenset[str] | None:
+    """Give the types of the events behind one, as Dagster names them; None where unknown."""
+    if not _is_default_storage(home):
+        return None
+    with _reading(home / "history" / "runs" / "index.db") as index:
+        if index is None:
+            return None
+        kinds = index.execute(
+            "SELECT DISTINCT dagster_event_type FROM event_logs WHERE id > ?", (event_id,)
+        )
+        return frozenset(str(kind) for (kind,) in kinds)
+
+
 @contextmanager
 def held_open(home: Path, run_id: str) -> Iterator[None]:
     """Keep a connection to each file of Dagster's default event storage while a run executes.

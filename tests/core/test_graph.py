@@ -1,11 +1,12 @@
 import random
 import time
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from strategies import pipelines
-from worlds import built, graph_of, record, sensor_of, snapshot, source, task_of
+from worlds import NOW, built, graph_of, record, sensor_of, snapshot, source, task_of
 
 from examlops_dagster.core.aliases import Dataset, DatasetAlias
 from examlops_dagster.core.checks import RESOURCES
@@ -15,9 +16,11 @@ from examlops_dagster.core.decorators import asset, sensor, task
 from examlops_dagster.core.freshness import Always, Schedule
 from examlops_dagster.core.graph import Nodes, build_graph, key_path
 from examlops_dagster.core.partitions import (
+    TimeWindowSpace,
     all_keys,
     daily,
     dynamic,
+    hourly,
     keys,
     partitions,
     same_key,
@@ -98,6 +101,36 @@ def test_the_nodes_of_an_asset_are_its_partitions():
 def test_keys_of_a_dynamic_space_come_from_the_snapshot():
     graph = graph_of(built("a", space={"key": dynamic("regions")}))
     assert Nodes(graph, snapshot(dynamic={"regions": ["eu"]})).keys("a") == ["eu"]
+
+
+def test_at_another_moment_the_keys_are_those_of_that_moment():
+    declared_spaces = {
+        "a": {"day": daily("2026-01-01", timezone="Asia/Kathmandu")},
+        "b": {"region": dynamic("regions")},
+        "c": {"hour": hourly("2026-01-01", timezone="Australia/Lord_Howe")},
+    }
+    graph = graph_of(*(built(name, space=space) for name, space in declared_spaces.items()))
+    nodes = Nodes(graph, snapshot())
+    first = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for number in range(40):
+        now = first + timedelta(minutes=7 * number, seconds=number)
+        there = snapshot(now=now, dynamic={"regions": ["eu", "us"][: number % 3]})
+        nodes = nodes.at(there)
+        for name in declared_spaces:
+            assert list(nodes.keys(name)) == list(Nodes(graph, there).keys(name))
+
+
+def test_what_exists_is_listed_once_for_many_moments_of_a_quarter(monkeypatch):
+    calls = []
+    real = TimeWindowSpace.keys_at
+    monkeypatch.setattr(
+        TimeWindowSpace, "keys_at", lambda space, now: calls.append(now) or real(space, now)
+    )
+    nodes = Nodes(graph_of(built("a", space={"day": daily("2026-01-01")})), snapshot())
+    for seconds in range(100):
+        nodes = nodes.at(snapshot(now=NOW + timedelta(seconds=seconds)))
+        nodes.keys("a")
+    assert len(calls) == 1
 
 
 def test_ancestors_of_a_partition_are_the_partitions_that_it_reads():

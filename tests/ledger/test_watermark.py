@@ -151,11 +151,25 @@ def test_an_ended_backfill_brings_none(storage):
     assert storage.nothing_new
 
 
+def test_the_kinds_behind_an_event_are_told_apart(storage):
+    storage.sql(storage.index, "ALTER TABLE event_logs ADD COLUMN dagster_event_type TEXT")
+    storage.event()
+    storage.sql(
+        storage.index,
+        "UPDATE event_logs SET dagster_event_type = 'ASSET_MATERIALIZATION' WHERE id = 4",
+    )
+    assert watermark.kinds_after(storage.folder, 3) == {"ASSET_MATERIALIZATION"}
+    assert watermark.kinds_after(storage.folder, 4) == set()
+    storage.index.unlink()
+    assert watermark.kinds_after(storage.folder, 4) is None
+
+
 @pytest.mark.parametrize("key", sorted(watermark._STORAGE_KEYS))
 def test_another_storage_may_hold_news_that_cannot_be_read(storage, key):
     (storage.folder / "dagster.yaml").write_text(f"telemetry:\n  enabled: false\n{key}:\n  x: 1\n")
     assert not storage.nothing_new
     assert watermark.read(storage.folder) is None
+    assert watermark.kinds_after(storage.folder, 0) is None
 
 
 @pytest.mark.parametrize(
