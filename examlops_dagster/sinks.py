@@ -14,6 +14,8 @@ from examlops_dagster.core.sinks import PARTITION_FIELD, format_of
 from examlops_dagster.values import write_atomically
 
 _IMPORT_HINTS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_OBJECT_STORES = frozenset({*_IMPORT_HINTS, "abfs", "abfss", "az", "oci", "oss", "r2"})
+"""They have no folders; a bucket that a path names by mistake must not be made."""
 
 
 def write_sink(sink: Sink, value: Any, folder: Path, partition: str) -> str:
@@ -38,12 +40,12 @@ def write_sink(sink: Sink, value: Any, folder: Path, partition: str) -> str:
         When the place cannot be written.
     """
     payload = render(value, format_of(sink))
-    url = sink.url.replace(PARTITION_FIELD, partition)
+    url = sink.url.replace(PARTITION_FIELD, _one_part(partition))
     if "://" not in url or url.startswith("file://"):
         path = Path(url.removeprefix("file://"))
         path = path if path.is_absolute() else folder / path
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, payload)
+        write_atomically(path, payload, mode=0o666)  # a report is for others too
         return str(path)
     _write_remote(url, payload)
     return url
@@ -70,6 +72,13 @@ def render(value: Any, form: str) -> bytes:
     buffer = io.BytesIO()
     value.to_parquet(buffer)
     return buffer.getvalue()
+
+
+def _one_part(key: str) -> str:
+    """Keep a key from leading to another folder: whoever adds a dynamic one may not be trusted."""
+    return (
+        key.replace("%", "%25").replace("/", "%2F") if key.strip(".") else key.replace(".", "%2E")
+    )
 
 
 def _csv(value: Any) -> str:
@@ -106,7 +115,7 @@ def _write_remote(url: str, payload: bytes) -> None:
         extra = _IMPORT_HINTS.get(protocol)
         hint = f" → pip install 'examlops-dagster[{extra}]'" if extra else ""
         raise ImportError(f"{error}{hint}") from error
-    parent = str(PurePosixPath(path).parent)
-    filesystem.makedirs(parent, exist_ok=True)
+    if protocol not in _OBJECT_STORES:
+        filesystem.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
     with filesystem.transaction, filesystem.open(path, "wb") as file:
         file.write(payload)

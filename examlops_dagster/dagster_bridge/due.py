@@ -113,13 +113,14 @@ def _judge(
     log, ledger = runtime.event_log, runtime.ledger
     dynamic = log.dynamic_keys()
     existing = Nodes(location.graph, Snapshot(now, dynamic=dynamic))
-    ledger.see(first_sights(existing, ledger.first_seen(), seen_since or now))
+    seen = ledger.first_seen()
+    sights = first_sights(existing, seen, seen_since or now)
+    ledger.see(sights)
     queued, claims = log.in_flight(), ledger.claims()
     log.sync()
     holds, records = ledger.holds(), ledger.records()
-    snapshot = Snapshot(
-        now, runtime.home.zone, records, holds, claims, queued, ledger.first_seen(), dynamic
-    )
+    first_seen = {**seen, **sights}
+    snapshot = Snapshot(now, runtime.home.zone, records, holds, claims, queued, first_seen, dynamic)
     return Judge(location.graph, snapshot, location.code_versions)
 
 

@@ -28,6 +28,7 @@ def slice_tags(steps: Sequence[Step], existing: Nodes) -> dict[str, str]:
     chosen: dict[str, list[str]] = {}
     for step in steps:
         chosen.setdefault(step.node.asset, []).append(step.node.partition)
-    if any(step.node.partition for step in steps):
-        tags.update(run_tags(chosen, existing.keys(steps[0].node.asset)))
+    space = existing.graph.declarations[steps[0].node.asset].partitions
+    if space is not None:
+        tags.update(run_tags(chosen, space, existing.keys(steps[0].node.asset)))
     return tags

@@ -1,0 +1,412 @@
+"""exa run, get, retry, sink, and partitions: each time as a person types them."""
+
+import json
+
+import pytest
+
+PIPELINE = """\
+from pathlib import Path
+
+from examlops_dagster import AssetOutput, Manual, Schedule, asset, partitions, sensor, sink, task
+
+HERE = Path(__file__).parent
+
+
+def called(name):
+    with (HERE / "calls").open("a") as file:
+        print(name, file=file)
+
+
+@sensor(freshness=Schedule("* * * * *"), timeout_seconds=None)
+def inbox():
+    called("inbox")
+    return True, ["a.csv"]
+
+
+@asset(inputs={"inbox": inbox}, timeout_seconds=None)
+def ingest(inbox):
+    called("ingest")
+    return inbox[1]
+
+
+@asset(deps=["PM100"], timeout_seconds=None)
+def features(**upstream):
+    called("features")
+    return {"read": upstream["PM100"]}
+
+
+@asset(deps=["PM100"], freshness=Manual, timeout_seconds=None)
+def pinned(**upstream):
+    called("pinned")
+    return 1
+
+
+@asset(deps=[pinned], timeout_seconds=None)
+def below(**upstream):
+    called("below")
+    return 1
+
+
+@asset(deps=["PM100"], freshness=Schedule("0 0 29 2 *"), timeout_seconds=None)
+def yearly(**upstream):
+    called("yearly")
+    return 1
+
+
+@task(freshness=Schedule("0 0 29 2 *"), deps=[features, pinned], timeout_seconds=None)
+def mail(**upstream):
+    called("mail")
+
+
+@task(deps=[features], timeout_seconds=None)
+def store(**upstream):
+    called("store")
+"""
+
+BROKEN = """\
+from pathlib import Path
+
+from examlops_dagster import asset, partitions, sink
+
+HERE = Path(__file__).parent
+
+
+@asset(timeout_seconds=None, retries=1)
+def broken():
+    with (HERE / "calls").open("a") as file:
+        print("broken", file=file)
+    if (HERE / "bad").exists():
+        raise ValueError("no luck")
+    return 1
+
+
+@asset(deps=[broken], timeout_seconds=None)
+def after(**upstream):
+    return 2
+
+
+@asset(partitions={"k": partitions(["a", "b", "c", "d"])}, timeout_seconds=None)
+def parts(k):
+    if k == "b" and (HERE / "bad").exists():
+        raise ValueError("b is bad")
+    return k
+
+
+@asset(timeout_seconds=None)
+@sink("out/report.json")
+def report():
+    return {"rows": 42}
+
+
+@asset(timeout_seconds=None)
+def pickled():
+    return (1, 2)
+
+
+@asset(timeout_seconds=None)
+def nothing():
+    return None
+"""
+
+GRID = """\
+from examlops_dagster import asset, daily, partitions
+
+SPACE = {"site": partitions(["x", "y"]), "day": daily("2024-01-01", "2024-01-04")}
+
+
+@asset(partitions=SPACE, timeout_seconds=None)
+def jobs(site, day):
+    return [site, day]
+
+
+@asset(partitions=SPACE, inputs={"job": jobs}, timeout_seconds=None)
+def report(site, day, job):
+    return job
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(shared):
+    """Give a home in which everything that is due was run once."""
+    shared.write("pipeline.py", PIPELINE)
+    shared("assets", "declare", "PM100")
+    shared.first = shared("-m", "pipeline", "run")
+    return shared
+
+
+def calls(exa):
+    found = exa.lines("calls")
+    (exa.folder / "calls").unlink(missing_ok=True)
+    return found
+
+
+# exa run
+
+
+def test_run_builds_what_is_due_and_leaves_the_rest(ran):
+    assert sorted(ran.lines("calls")) == ["features", "store"]
+    assert ran.first.out == "Built what was due: PM100, features, store\n"
+    states = ran.states("-m", "pipeline")
+    assert states == {
+        "PM100": "fresh",
+        "features": "fresh",
+        "store": "fresh",
+        "inbox": "stale_waiting_for_schedule",
+        "ingest": "stale_waiting_for_upstream",
+        "pinned": "stale_waiting_for_request",
+        "below": "stale_waiting_for_upstream",
+        "yearly": "stale_waiting_for_schedule",
+        "mail": "stale_waiting_for_schedule",
+    }
+
+
+def let_a_minute_pass(exa):
+    exa.python(
+        """\
+        import sqlite3
+        with sqlite3.connect("platform.db") as database:
+            database.execute("UPDATE first_seen SET seen_at = seen_at - 120 WHERE asset = 'inbox'")
+            database.execute("UPDATE heads SET built_at = built_at - 120 WHERE asset = 'inbox'")
+        """
+    )
+
+
+def test_run_builds_what_a_sensor_made_stale_and_says_so(ran):
+    calls(ran)
+    let_a_minute_pass(ran)
+    done = ran("-m", "pipeline", "run", "--json")
+    assert calls(ran) == ["inbox", "ingest"]
+    assert done.json["rebuilt"] == ["inbox", "ingest"]
+    assert done.json["failed"] == []
+
+
+def test_run_of_a_name_builds_it_only_if_it_is_due(ran):
+    calls(ran)
+    assert ran("-m", "pipeline", "run", "yearly").out == "Nothing is due.\n"
+    assert ran("-m", "pipeline", "run", "features").out == "Nothing is due.\n"
+    assert calls(ran) == []
+
+
+def test_run_of_a_task_or_sensor_runs_it_in_any_case_with_what_is_stale_above_it(ran):
+    calls(ran)
+    ran("assets", "source-changed", "PM100")
+    ran("-m", "pipeline", "run", "mail", "inbox")
+    assert sorted(calls(ran)) == ["features", "inbox", "mail", "pinned"]
+    ran("-m", "pipeline", "run", "mail")
+    assert calls(ran) == ["mail"]
+
+
+def test_run_of_an_unknown_name_is_wrong_usage(ran):
+    done = ran("-m", "pipeline", "run", "featurs", code=2)
+    assert "features" in done.err
+
+
+# A failure
+
+
+@pytest.fixture(scope="module")
+def failed(shared, tmp_path_factory, cache):
+    exa = type(shared)(tmp_path_factory.mktemp("failed"), cache)
+    exa.write("pipeline.py", BROKEN)
+    exa.write("bad", "")
+    exa.first = exa("-m", "pipeline", "run", code=1)
+    return exa
+
+
+def test_run_builds_what_does_not_depend_on_what_failed(failed):
+    assert failed.lines("calls")[:2] == ["broken"] * 2
+    assert "Failed broken: ValueError: no luck" in failed.first.err
+    assert "Failed parts[b]: ValueError: b is bad" in failed.first.err
+    rows = failed("-m", "pipeline", "assets", "status", "--json").json
+    states = {(row["name"], row["partition"]): row["state"] for row in rows}
+    assert states["report", None] == states["pickled", None] == "fresh"
+    assert states["after", None] == "stale_waiting_for_upstream"
+    assert states["parts", "b"] == "failed"
+    assert states["parts", "d"] == "fresh"
+
+
+def test_run_does_not_try_again_what_is_held(failed):
+    before = failed.lines("calls")
+    assert failed("-m", "pipeline", "run").out == "Nothing is due.\n"
+    assert failed.lines("calls") == before
+
+
+def test_retry_lifts_the_hold_and_builds(exa):
+    exa.write("pipeline.py", BROKEN)
+    exa.write("bad", "")
+    exa("-m", "pipeline", "run", "broken", code=1)
+    assert len(exa.lines("calls")) == 2
+    exa("-m", "pipeline", "assets", "retry", "broken", code=1)
+    assert len(exa.lines("calls")) == 4
+    (exa.folder / "bad").unlink()
+    done = exa("-m", "pipeline", "assets", "retry", "broken")
+    assert done.out == "Materialized broken: rebuilt broken\n"
+    assert "broken" not in exa("-m", "pipeline", "run").out
+
+
+def test_retry_of_one_partition(exa):
+    exa.write("pipeline.py", BROKEN)
+    exa.write("bad", "")
+    exa("-m", "pipeline", "assets", "materialize", "parts", code=1)
+    (exa.folder / "bad").unlink()
+    done = exa("-m", "pipeline", "assets", "retry", "parts", "--partition", "b", "--json")
+    assert done.json["rebuilt"] == ["parts[b]"]
+    assert exa("-m", "pipeline", "assets", "status", "--check", "parts").out
+
+
+# exa get
+
+
+def test_get_builds_what_is_stale_and_prints_the_value(ran):
+    before = json.loads(ran("-m", "pipeline", "get", "features").out)
+    ran("assets", "source-changed", "PM100")
+    calls(ran)
+    for _ in range(2):
+        found = json.loads(ran("-m", "pipeline", "get", "features").out)
+        assert found == {"read": ran.versions("-m", "pipeline")["PM100"]} != before
+    assert calls(ran) == ["features"]
+
+
+def test_get_of_a_scheduled_or_manual_asset_asks_for_it(ran):
+    ran("assets", "source-changed", "PM100")
+    calls(ran)
+    ran("-m", "pipeline", "get", "below")
+    ran("-m", "pipeline", "get", "yearly")
+    assert calls(ran) == ["pinned", "below", "yearly"]
+
+
+def test_get_gives_the_path_where_it_is_asked_for_or_the_value_is_no_text(failed):
+    path = failed("-m", "pipeline", "get", "pickled").out.strip()
+    assert path.endswith(".pkl")
+    assert failed("-m", "pipeline", "get", "report", "--path").out.strip().endswith(".json")
+    found = failed("-m", "pipeline", "get", "report", "--json").json
+    assert found["value"] == {"rows": 42}
+    assert (found["name"], found["version"], found["partition"]) == ("report", 1, None)
+
+
+def test_get_of_a_partition(failed):
+    assert failed("-m", "pipeline", "get", "parts", "--partition", "a").out == '"a"\n'
+    assert "name one: --partition KEY" in failed("-m", "pipeline", "get", "parts", code=1).err or (
+        "Failed parts[b]" in failed("-m", "pipeline", "get", "parts", code=1).err
+    )
+
+
+def test_get_of_an_asset_that_keeps_nothing_says_what_to_do(failed):
+    done = failed("-m", "pipeline", "get", "nothing", code=2)
+    assert "let it return the value" in done.err
+    assert done.is_quiet
+
+
+def test_get_of_a_failed_build_fails(failed):
+    done = failed("-m", "pipeline", "get", "after", code=1)
+    assert "Failed broken" in done.err
+    assert done.out == ""
+
+
+# exa assets sink
+
+
+def test_sink_writes_the_kept_value_again(failed):
+    out = failed.folder / "out"
+    assert json.loads((out / "report.json").read_text()) == {"rows": 42}
+    (out / "report.json").unlink()
+    out.rmdir()
+    out.write_text("in the way")
+    done = failed("-m", "pipeline", "assets", "sink", "report", code=1)
+    assert "Failed sink out/report.json of report" in done.err
+    states = failed("-m", "pipeline", "assets", "status", "report", "--json").json
+    assert states[0]["state"] == "fresh"
+    assert "sink out/report.json failed" in states[0]["reasons"][0]
+    assert "failed: out/report.json" in failed("-m", "pipeline", "assets", "list").out
+    out.unlink()
+    done = failed("-m", "pipeline", "assets", "sink", "report")
+    assert done.out == f"Wrote report to {out / 'report.json'}\n"
+    assert "failed" not in failed("-m", "pipeline", "assets", "status", "report").out
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [(["nothing"], "stack @sink"), (["nosuch"], "nosuch"), (["report", "--partition", "a"], "")],
+)
+def test_sink_of_what_has_none_is_wrong_usage(failed, words, remedy):
+    done = failed("-m", "pipeline", "assets", "sink", *words, code=2)
+    assert remedy in done.err
+    assert done.is_quiet
+
+
+# Partitions
+
+
+@pytest.fixture(scope="module")
+def grid(shared, tmp_path_factory, cache):
+    exa = type(shared)(tmp_path_factory.mktemp("grid"), cache)
+    exa.write("pipeline.py", GRID)
+    exa.first = exa("-m", "pipeline", "assets", "materialize", "report", "--json").json
+    return exa
+
+
+def runs(exa):
+    text = "from dagster import DagsterInstance as D; print(D.get().get_runs_count())"
+    return int(exa.python(text).out)
+
+
+def built(exa, *selection):
+    words = ["assets", "materialize", "report", "--force", "--partition", *selection]
+    return exa("-m", "pipeline", *words, "--json").json["rebuilt"]
+
+
+def test_a_whole_partitioned_slice_is_one_run(grid):
+    assert len(grid.first["rebuilt"]) == 12
+    assert len(grid.first["runs"]) == 1
+    assert runs(grid) == 1
+
+
+def test_a_key_a_range_and_named_dimensions_are_chosen(grid):
+    before = runs(grid)
+    assert built(grid, "2024-01-02|y") == ["report[2024-01-02|y]"]
+    assert built(grid, "site=x,day=2024-01-03") == ["report[2024-01-03|x]"]
+    assert built(grid, "day=2024-01-01...2024-01-02,site=y") == [
+        "report[2024-01-01|y]",
+        "report[2024-01-02|y]",
+    ]
+    assert built(grid, "2024-01-01|y...2024-01-02|y") == [
+        "report[2024-01-01|y]",
+        "report[2024-01-02|y]",
+    ]
+    assert runs(grid) == before + 4
+
+
+@pytest.mark.parametrize(
+    ("selection", "words"),
+    [
+        ("2024-01-09|x", "there is no partition"),
+        ("site=z", "there is no partition 'z'"),
+        ("sit=x", "there is no dimension 'sit', only day, site"),
+        ("2024-01-02|x...2024-01-01|x", "is empty"),
+        ("2024-01-01|y...2024-01-02|x", "is empty"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_what_does(grid, selection, words):
+    done = grid("-m", "pipeline", "assets", "plan", "report", "--partition", selection, code=2)
+    assert words in done.err
+    assert done.is_quiet
+
+
+def test_status_shows_a_line_an_asset_and_all_keys_of_one(grid):
+    assert "6 fresh" in grid("-m", "pipeline", "assets", "status").out
+    one = grid("-m", "pipeline", "assets", "status", "report", "--partition", "site=x").out
+    assert one.count("report[") == 3
+
+
+def test_history_and_report_of_a_partition(grid):
+    words = ["--partition", "2024-01-01|x"]
+    grid("-m", "pipeline", "assets", "report", "jobs", "--data-version", "outside", *words)
+    rows = grid("-m", "pipeline", "assets", "history", "jobs", *words, "--json").json
+    assert [row["orchestrator"] for row in rows] == ["outside", "local"]
+    rows = grid("-m", "pipeline", "assets", "plan", "report", "--json").json
+    assert [(s["name"], s["partition"]) for s in rows["steps"]] == [("report", "2024-01-01|x")]
+
+
+def test_partitions_of_an_unpartitioned_asset_are_refused_with_a_hint(failed):
+    words = ["assets", "materialize", "broken", "--partition", "gpu"]
+    assert "--resources partition=" in failed("-m", "pipeline", *words, code=2).err
