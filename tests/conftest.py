@@ -1,4 +1,5 @@
 import os
+import signal
 import uuid
 from datetime import datetime, timezone
 
@@ -11,6 +12,13 @@ from examlops_dagster.store.migrations import migrate
 
 POSTGRES = os.environ.get("EXAMLOPS_TEST_POSTGRES", "")
 IN_CI = os.environ.get("CI") == "true"
+
+# Started in the background by a script, a process ignores SIGINT, and all that it starts does too;
+# Dagster then gives SIGTERM the same fate.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        interrupts = number is signal.SIGINT
+        signal.signal(number, signal.default_int_handler if interrupts else signal.SIG_DFL)
 
 settings.register_profile(
     "examlops",
