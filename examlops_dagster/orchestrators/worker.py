@@ -49,6 +49,7 @@ def main(argv: Sequence[str] = sys.argv) -> None:
     split(int(argv[1]))
     # A handler, not SIG_IGN: programs that the function starts would inherit that.
     signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a parent in the background may ignore it
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         assert isinstance(stream, TextIOWrapper)
