@@ -214,7 +214,7 @@ class Judge:
             declaration,
             self._code_versions.get(node.asset, ""),
             inputs,
-            self._passed_tick(node, declaration, record),
+            self._due_tick(node, declaration, record),
         )
 
     def is_held(self, node: Node, hold: Hold) -> bool:
@@ -340,23 +340,30 @@ class Judge:
             return False  # made outside: nobody knows by which code
         return bool(record.code_version and loaded and record.code_version != loaded)
 
+    def _due_tick(
+        self, node: Node, declaration: Declaration, record: Record | None
+    ) -> datetime | None:
+        """Give the tick that an attempt now answers to, or None: each one gives a new chance."""
+        schedule = declaration.freshness
+        if isinstance(schedule, Schedule) and self._is_due(node, schedule, record):
+            return schedule.latest_tick(self.snapshot.now, self.snapshot.zone)
+        return None
+
     def _passed_tick(
         self, node: Node, declaration: Declaration, record: Record | None
     ) -> datetime | None:
         """Give the tick that makes a node stale by itself (rule 6), or None."""
         schedule = declaration.freshness
-        if not isinstance(schedule, Schedule):
-            return None
-        ticks = (
+        ticks = isinstance(schedule, Schedule) and (
             schedule.rebuild == "always"
             or declaration.node_type in (NodeType.SENSOR, NodeType.TASK)
             or declaration.is_root
         )
-        if not ticks or not self._is_due(node, schedule, record):
+        if not ticks:
             return None
         if record is not None and _built_after_window(declaration, node, record):
             return None
-        return schedule.latest_tick(self.snapshot.now, self.snapshot.zone)
+        return self._due_tick(node, declaration, record)
 
     def _is_due(self, node: Node, schedule: Schedule, record: Record | None) -> bool:
         since = record.built_at if record is not None else self.snapshot.first_seen.get(node)

@@ -449,6 +449,15 @@ def test_a_tick_lifts_the_hold():
     assert under(hold, declaration, records).state is State.RUNNABLE
 
 
+def test_a_tick_lifts_the_hold_of_an_asset_that_does_not_tick_by_itself_too():
+    declaration = built("b", "a", freshness=DAILY)
+    built_long_ago = record(of={"a": (1, "d1")}, at=YESTERDAY - timedelta(days=1), code="c1")
+    records = {"a": record(2, "d2"), "b": built_long_ago}
+    hold = held(fingerprint=fingerprint(declaration, records, now=YESTERDAY))
+    assert under(hold, declaration, records, now=YESTERDAY).state is State.FAILED
+    assert under(hold, declaration, records).state is State.RUNNABLE
+
+
 @pytest.mark.parametrize(
     "same",
     [
