@@ -89,6 +89,12 @@ def use_home(home: Home) -> None:
     os.environ["DAGSTER_HOME"] = str(home.folder)
 
 
+def cache_folder() -> Path:
+    """Give the folder for what can be computed anew (``$XDG_CACHE_HOME/examlops``)."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "examlops" / "fingerprints"
+
+
 def resolve_zone(environment: Mapping[str, str]) -> str:
     """Give the IANA name of ``EXAMLOPS_TIMEZONE``, else of the local zone, else UTC.
 

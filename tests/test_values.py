@@ -155,7 +155,7 @@ NAMES = st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=3)
 
 @given(NAMES, st.text(max_size=12), NAMES, st.text(max_size=12))
 def test_a_node_has_a_folder_of_its_own_below_the_root(key, partition, other, theirs):
-    root = Path("/root/of/values")
+    root = Path("/top/of/values")
     folder = FileValues(root).folder(key, partition)
     assert folder != root
     assert Path(os.path.normpath(folder)) == folder

@@ -47,7 +47,8 @@ from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.schedules import schedules
 from examlops_dagster.dagster_bridge.translator import Translator, slug
 from examlops_dagster.errors import UsageError
-from examlops_dagster.project import ModuleLike, Project, open_project
+from examlops_dagster.loading import ModuleLike
+from examlops_dagster.project import Project, open_project
 
 OUTPUT = "result"
 logger = logging.getLogger(__name__)

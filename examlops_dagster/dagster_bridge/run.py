@@ -12,8 +12,9 @@ from examlops_dagster.core.plan import Plan
 from examlops_dagster.core.seams import Node, Progress
 from examlops_dagster.dagster_bridge.report import Report
 from examlops_dagster.errors import UsageError
+from examlops_dagster.loading import ModuleLike
 from examlops_dagster.orchestrators.registry import choose
-from examlops_dagster.project import ModuleLike, Project, open_project
+from examlops_dagster.project import Project, open_project
 
 
 def materialize(

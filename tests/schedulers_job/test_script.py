@@ -193,8 +193,8 @@ def test_our_package_comes_first_and_site_packages_go_to_their_interpreter_alone
     assert python_roots(installed, None, {}) == [ours, installed]
     other = {"EXAMLOPS_HPC_REMOTE_PYTHON": "/other/python"}
     assert python_roots(installed, None, other) == [ours]
-    monkeypatch.setattr(sys, "path", ["/work/here", *sys.path])
-    assert python_roots("/x/src", "/work/here", {}) == [ours, "/x/src", "/work/here"]
+    monkeypatch.setattr(sys, "path", ["/here", *sys.path])
+    assert python_roots("/x/src", "/here", {}) == [ours, "/x/src", "/here"]
 
 
 def test_paths_of_the_repository_are_rerooted(tmp_path):
