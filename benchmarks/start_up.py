@@ -26,7 +26,7 @@ def main() -> None:
     assets = [*exa, "-m", "assets_of_mine", "assets"]
     commands = {
         "python -c 'import dagster'": [PYTHON, "-c", IMPORT],
-        "python -c 'import typer._adapters'": [PYTHON, "-c", "import typer._adapters"],
+        "python -c 'import typer'": [PYTHON, "-c", "import typer"],
         "exa --help": [*exa, "--help"],
         "exa assets declare": [*exa, "assets", "declare", "PM100"],
         "exa assets graph": [*assets, "graph"],
