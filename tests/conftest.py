@@ -1,3 +1,4 @@
+import importlib
 import os
 import signal
 import uuid
@@ -12,6 +13,10 @@ from examlops_dagster.store.migrations import migrate
 
 POSTGRES = os.environ.get("EXAMLOPS_TEST_POSTGRES", "")
 IN_CI = os.environ.get("CI") == "true"
+
+if IN_CI:  # what tests skip without elsewhere is installed there, or nothing passes
+    for library in ("numpy", "pandas", "psycopg", "pyarrow", "sklearn"):
+        importlib.import_module(library)
 
 # Started in the background by a script, a process ignores SIGINT, and all that it starts does too;
 # Dagster then gives SIGTERM the same fate.

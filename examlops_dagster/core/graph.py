@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,25 +48,11 @@ class Graph:
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
         """Give ``names`` and all that they are made from."""
-        found: set[str] = set()
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting.extend(u.name for u in self.upstreams(name))
-        return found
+        return _reached(names, lambda name: (edge.name for edge in self.upstreams(name)))
 
     def descendants(self, names: Iterable[str]) -> set[str]:
         """Give ``names`` and all that is made from them."""
-        found: set[str] = set()
-        waiting = list(names)
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting.extend(self.downstreams[name])
-        return found
+        return _reached(names, self.downstreams.__getitem__)
 
 
 class Nodes:
@@ -176,6 +162,17 @@ class Nodes:
 
 def _quarter(moment: datetime) -> int:
     return int(moment.timestamp() // QUARTER_SECONDS)
+
+
+def _reached(names: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(following(name))
+    return found
 
 
 def build_graph(
