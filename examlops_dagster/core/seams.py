@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -189,6 +190,12 @@ class BuildRequest:
         Tells whether an interrupt is meant for the build, given the number of the signal (None
         where it is not known): then a job is cancelled. Any other leaves it running, to be
         found again. None takes SIGINT alone.
+    pause
+        Lets so many seconds pass, and raises what interrupts the waiting: signals reach the main
+        thread alone, and a build may wait in another.
+    heard
+        Gets what a program said over Dagster Pipes as it comes: the method of the message, and
+        its parameters.
     """
 
     declaration: Declaration
@@ -203,6 +210,8 @@ class BuildRequest:
     run_id: str = ""
     code_version: str = ""
     ends_job: Callable[[int | None], bool] | None = field(default=None, compare=False)
+    pause: Callable[[float], None] = field(default=time.sleep, compare=False)
+    heard: Callable[[str, Mapping[str, Any]], None] | None = field(default=None, compare=False)
 
 
 LEFT_RUNNING = "examlops_left_running"

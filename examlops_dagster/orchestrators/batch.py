@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -61,7 +61,6 @@ class BatchBuild:
         environment: Mapping[str, str],
         patience: Patience,
         progress: Progress | None,
-        heard: Callable[[BuildRequest, Message], None] | None,
     ) -> None:
         self.request = request
         self.submitting = Submitting(request, entrypoint, scheduler, jobs, environment, progress)
@@ -70,7 +69,6 @@ class BatchBuild:
         self.watch = watch
         self.environment = environment
         self.patience = patience
-        self.heard = heard
         self.job: Job | None = None
         self.reported = Reported(request.node.asset)
         self._resources: Mapping[str, Any] = request.resources
@@ -150,6 +148,7 @@ class BatchBuild:
             queue_seconds=wanted.queue_time_seconds,
             several_nodes=(wanted.nodes or 1) > 1 or (wanted.ntasks or 1) > 1,
             patience=self.patience,
+            pause=self.request.pause,
         )
         end = waiting.until_end()
         self.watch.forget(job.ref)
@@ -184,8 +183,8 @@ class BatchBuild:
 
     def _hear(self, message: Message) -> None:
         self.reported.hear(message)
-        if self.heard is not None:
-            self.heard(self.request, message)
+        if self.request.heard is not None:
+            self.request.heard(message.method, message.params)
 
     def _result(self, job: Job, end: End) -> BuildResult:
         provenance = {
@@ -201,7 +200,7 @@ class BatchBuild:
         deadline = time.monotonic() + self.patience.files
         found = read_outcome(self.request, job.folder)
         while found is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+            self.request.pause(0.1)
             found = read_outcome(self.request, job.folder)
         if found is None:
             raise self._error(job, replace(end, reason=f"it left no result in {job.folder.path}"))

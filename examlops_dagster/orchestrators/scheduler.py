@@ -26,7 +26,6 @@ from examlops_dagster.orchestrators.entrypoint import Entrypoint, entrypoint_of
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.prepared import build_error
 from examlops_dagster.schedulers.base import Scheduler
-from examlops_dagster.schedulers.messages import Message
 
 FALLBACK_VARIABLE = "EXAMLOPS_ASSET_FALLBACK"
 
@@ -52,8 +51,6 @@ class SchedulerOrchestrator:
         How long to wait for what.
     progress
         Told the job's id, its state and why it waits.
-    heard
-        Gets every message of Dagster Pipes, for who shows them.
     """
 
     name = "scheduler"
@@ -66,13 +63,11 @@ class SchedulerOrchestrator:
         *,
         patience: Patience | None = None,
         progress: Progress | None = None,
-        heard: Callable[[BuildRequest, Message], None] | None = None,
     ) -> None:
         self.jobs = jobs
         self.environment = environment
         self.patience = patience or Patience()
         self.progress = progress
-        self.heard = heard
         self._scheduler = scheduler
         self._watch: Watch | None = None
         self._local: AssetOrchestrator | None = None
@@ -128,7 +123,6 @@ class SchedulerOrchestrator:
                 environment=self.environment,
                 patience=self.patience,
                 progress=self.progress,
-                heard=self.heard,
             )
             try:
                 return build.run()

@@ -180,7 +180,7 @@ class Submitting:
                     return found
                 last = error
                 self.tell(f"the submit is tried again: {error}")
-            time.sleep(SUBMIT_DELAY_SECONDS * attempt)
+            self.request.pause(SUBMIT_DELAY_SECONDS * attempt)
         raise self._refused(job, f"it did not answer {SUBMIT_TRIES} times: {last}") from last
 
     def find(self, row: HpcJob) -> list[JobRef]:
@@ -196,7 +196,7 @@ class Submitting:
                 return self.scheduler.find(row.token, row.submitted_at)
             except LaunchError as error:
                 last = error
-            time.sleep(SUBMIT_DELAY_SECONDS * attempt)
+            self.request.pause(SUBMIT_DELAY_SECONDS * attempt)
         raise build_error(
             self.request,
             f"{self.scheduler.name} does not say whether it took the job {row.token[:8]} ({last}) "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
 
@@ -38,6 +39,8 @@ class Waiting:
         Limit of the time in the queue.
     several_nodes
         Whether it runs on more than the one that writes the exit file.
+    pause
+        Lets time pass, and raises what interrupts the waiting.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Waiting:
         queue_seconds: float | None = None,
         several_nodes: bool = False,
         patience: Patience | None = None,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.ref = ref
         self.folder = folder
@@ -57,6 +61,7 @@ class Waiting:
         self._listener = listener
         self._queue_seconds = queue_seconds
         self._several_nodes = several_nodes
+        self._pause = pause
         self._patience = patience or Patience()
         self.messages = MessageFile(folder.messages)
         self._logs = [FollowedLog(folder.stdout, 1), FollowedLog(folder.stderr, 2)]
@@ -73,7 +78,7 @@ class Waiting:
             if found is not None:
                 self._finish()
                 return self._proved(found)
-            time.sleep(look)
+            self._pause(look)
             look = min(look * 1.3, _LONGEST_LOOK)
 
     def status(self) -> JobStatus:
@@ -122,7 +127,7 @@ class Waiting:
         deadline = time.monotonic() + seconds
         status = self._asked()
         while not status.state.final and time.monotonic() < deadline:
-            time.sleep(_FIRST_LOOK if time.monotonic() < deadline - 1 else 0.1)
+            self._pause(_FIRST_LOOK if time.monotonic() < deadline - 1 else 0.1)
             status = self._asked()
         if status.state.contradicts_success:
             return End(status.state, status.reason, status, found)
@@ -151,7 +156,7 @@ class Waiting:
             found = self.folder.exit(self.ref.token)
             if found is not None:
                 return self._settled(found)
-            time.sleep(0.05)
+            self._pause(0.05)
         if status.state is JobState.COMPLETED:
             reason = f"it left no exit file in {self.folder.path}, so nothing proves its success"
             return End(JobState.FAILED, reason, status)
@@ -177,7 +182,7 @@ class Waiting:
             return end
         deadline = time.monotonic() + self._patience.files
         while self.messages.closed is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+            self._pause(0.1)
             self._finish()
         if self.messages.closed is None:
             reason = "its program opened Dagster Pipes and never closed it"

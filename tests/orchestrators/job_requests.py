@@ -18,6 +18,7 @@ IMPATIENT = Patience(settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, lost=0
 def job_request(function, arguments=None, *, name="numbers", partition="", resources=None, **more):
     timeout = more.pop("timeout_seconds", DEFAULT_TIMEOUT)
     fingerprint = more.pop("fingerprint", "")
+    heard = more.pop("heard", None)
     given = {"PM100": 3} if arguments is None else arguments
     declaration = Declaration(
         name, function=function, upstreams=(Upstream("PM100"),), timeout_seconds=timeout, **more
@@ -32,6 +33,7 @@ def job_request(function, arguments=None, *, name="numbers", partition="", resou
         timeout,
         resources or {},
         fingerprint,
+        heard=heard,
     )
 
 
@@ -84,10 +86,10 @@ class Mock:
             self.environment,
             patience=patience,
             progress=self.told.append,
-            heard=lambda request, message: self.heard.append(message),
         )
 
     def run(self, function, arguments=None, **how):
+        how.setdefault("heard", lambda method, params: self.heard.append((method, params)))
         return self.orchestrator.run(job_request(function, arguments, **how))
 
     @property

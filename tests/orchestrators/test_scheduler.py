@@ -211,7 +211,7 @@ def test_pipes_of_the_job_are_heard(mock, caplog):
     assert result.data_version == "p1"
     assert decode(result.value) == {"partition": "2026-01-05"}
     assert "numbers: from the job" in caplog.text
-    methods = [message.method for message in mock.heard]
+    methods = [method for method, _ in mock.heard]
     assert methods == ["opened", "log", "report_asset_materialization"]
 
 
