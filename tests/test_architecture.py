@@ -27,6 +27,7 @@ TIERS = (
     },
     {"delivery"},
     {"project"},
+    {"shown"},
     {"dagster_bridge"},
     {"cli", "web", "demo"},
 )
@@ -36,12 +37,13 @@ WITHIN_A_TIER = {
     ("orchestrators", "schedulers"),
     ("governance", "ledger"),
     ("catalog", "ledger"),
+    ("cli", "web"),  # `exa serve`
 }
 
 PROGRAMS = {("schedulers/job.py", "orchestrators")}
 """What runs by itself in a process of its own: a job calls a function as a worker does."""
 
-MAY_IMPORT_DAGSTER = ("dagster_bridge/", "web/", "ledger/event_log.py")
+MAY_IMPORT_DAGSTER = ("dagster_bridge/", "web/", "ledger/event_log/")
 
 DAGSTER = ("dagster", "dagster_shared", "dagster_graphql", "dagster_webserver", "dagster_postgres")
 """Not dagster_pipes, which a job on a cluster has without the rest."""

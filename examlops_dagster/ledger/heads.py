@@ -1,0 +1,62 @@
+"""What exists of a node, in platform.db: its head, and the numbers that were given to it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from examlops_dagster.core.seams import Node, Record
+from examlops_dagster.core.versions import next_version
+from examlops_dagster.ledger.rows import dump_reads, from_epoch
+from examlops_dagster.store.engine import Connection
+
+
+def allot_version(connection: Connection, node: Node, data_version: str, now: datetime) -> int:
+    """Give a node's result its number, inside a write transaction."""
+    rows = connection.execute(
+        "SELECT version, data_version, built_at FROM heads "
+        "WHERE asset = :asset AND partition = :partition",
+        **node._asdict(),
+    )
+    former = None
+    if rows:
+        [row] = rows
+        former = Record(row[0], row[1], None, None, from_epoch(row[2]))
+    [[highest]] = connection.execute(
+        "SELECT coalesce(max(version), 0) FROM versions "
+        "WHERE asset = :asset AND partition = :partition",
+        **node._asdict(),
+    )
+    version = next_version(former, max(highest, former.version if former else 0), data_version)
+    connection.execute(
+        "INSERT INTO versions (asset, partition, version, data_version, given_at) "
+        "VALUES (:asset, :partition, :version, :data_version, :now) ON CONFLICT DO NOTHING",
+        **node._asdict(),
+        version=version,
+        data_version=data_version,
+        now=now.timestamp(),
+    )
+    return version
+
+
+def set_head(
+    connection: Connection, node: Node, record: Record, event_id: int | None = None
+) -> None:
+    """Make a record the current one of its node, inside a write transaction."""
+    connection.execute(
+        "INSERT INTO heads (asset, partition, version, data_version, code_version, built_from, "
+        "built_at, build_id, run_id, event_id) VALUES (:asset, :partition, :version, "
+        ":data_version, :code_version, :built_from, :built_at, :build_id, :run_id, :event_id) "
+        "ON CONFLICT (asset, partition) DO UPDATE SET version = excluded.version, "
+        "data_version = excluded.data_version, code_version = excluded.code_version, "
+        "built_from = excluded.built_from, built_at = excluded.built_at, "
+        "build_id = excluded.build_id, run_id = excluded.run_id, event_id = excluded.event_id",
+        **node._asdict(),
+        version=record.version,
+        data_version=record.data_version,
+        code_version=record.code_version,
+        built_from=None if record.built_from is None else dump_reads(record.built_from),
+        built_at=record.built_at.timestamp(),
+        build_id=record.build_id,
+        run_id=record.run_id,
+        event_id=event_id,
+    )
