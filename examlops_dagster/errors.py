@@ -11,7 +11,9 @@
     │   ├── BuildCancelledError somebody ended it
     │   └── ResultError         what it returned cannot be kept
     ├── LaunchError             an orchestrator could not start a build (``transient`` says more)
-    └── StoreError              platform.db or Dagster's storage cannot be used
+    ├── StoreError              platform.db or Dagster's storage cannot be used
+    ├── DatasetError            a dataset's content cannot be read, kept or fetched
+    └── PolicyError             policy forbids it, or somebody has to approve it first
 """
 
 from __future__ import annotations
@@ -149,3 +151,11 @@ class LaunchError(ExamlopsError):
 
 class StoreError(ExamlopsError):
     """platform.db or Dagster's storage cannot be opened, read or written."""
+
+
+class DatasetError(ExamlopsError):
+    """A dataset's content cannot be read, kept or fetched; no revision is recorded of it."""
+
+
+class PolicyError(ExamlopsError):
+    """Policy forbids what was asked for, or wants somebody's approval first; nothing was done."""

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
-from examlops_dagster.core.aliases import Dataset, DatasetAlias
+from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias
 from examlops_dagster.core.freshness import Always, Freshness
 from examlops_dagster.core.partitions import Mapped, PartitionSpace
 from examlops_dagster.errors import Problem
@@ -110,12 +111,18 @@ class Declaration:
         ``file:line``, for messages.
     outside
         Made from the command line or recorded by a dataset, not in code.
+    conditions
+        Over names of upstreams: several that make it stale together.
+    match
+        Of an alias: a glob pattern of the URIs that it takes; empty for any.
     """
 
     name: str
     node_type: NodeType = NodeType.ASSET
     kind: str = DEFAULT_KIND
     upstreams: tuple[Upstream, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    match: str = ""
     function: Callable[..., Any] | None = field(default=None, repr=False)
     where: str = ""
     outside: bool = False
@@ -145,8 +152,20 @@ class Declaration:
     def is_source(self) -> bool:
         """Whether it has neither an upstream nor a production function, here or in Dagster."""
         return (
-            self.function is None and not self.upstreams and self.node_type is not NodeType.EXTERNAL
+            self.function is None
+            and not self.upstreams
+            and self.node_type not in (NodeType.EXTERNAL, NodeType.ALIAS)
         )
+
+    @property
+    def is_emitted(self) -> bool:
+        """Whether it is a dataset or an alias: current by its events, whoever emits them."""
+        return self.node_type in (NodeType.DATASET, NodeType.ALIAS)
+
+    @cached_property
+    def conditional(self) -> frozenset[str]:
+        """Names of the upstreams that count only by a condition."""
+        return frozenset(name for c in self.conditions for name in c.leaves())
 
     @property
     def is_root(self) -> bool:
@@ -216,7 +235,8 @@ def closed_over(declarations: Iterable[Declaration]) -> list[Declaration]:
             continue
         seen[id(declaration)] = declaration
         waiting.extend(u.declared for u in declaration.upstreams if u.declared is not None)
-        waiting.extend(outlet_declaration(o, declaration.where) for o in declaration.outlets)
+        both = (*declaration.outlets, *declaration.inlets)
+        waiting.extend(outlet_declaration(o, declaration.where) for o in both)
     return list(seen.values())
 
 
@@ -290,4 +310,5 @@ def outlet_declaration(outlet: Dataset | DatasetAlias, where: str) -> Declaratio
     """Declare what an outlet or an upstream names."""
     kind = NodeType.DATASET if isinstance(outlet, Dataset) else NodeType.ALIAS
     extra = dict(outlet.extra) if isinstance(outlet, Dataset) else {}
-    return Declaration(outlet.name, kind, kind=kind.value, where=where, metadata=extra)
+    match = outlet.match if isinstance(outlet, DatasetAlias) else ""
+    return Declaration(outlet.name, kind, kind=kind.value, where=where, match=match, metadata=extra)

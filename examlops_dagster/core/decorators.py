@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
-from examlops_dagster.core.aliases import Dataset, DatasetAlias
+from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias
 from examlops_dagster.core.declarations import (
     DEFAULT_KIND,
     DEFAULT_TIMEOUT,
@@ -28,7 +28,7 @@ SINKS = "__examlops_sinks__"
 
 UpstreamLike: TypeAlias = Any
 """A name, a decorated function, a Dataset, a DatasetAlias, an AssetKey or an asset of Dagster,
-or one of those in ``same_key``, ``all_keys`` or ``keys``."""
+or one of those in ``same_key``, ``all_keys``, ``keys`` or ``each_event``."""
 
 Outlet: TypeAlias = Dataset | DatasetAlias
 
@@ -74,7 +74,7 @@ def asset(name: Any = None, **arguments: Any) -> Any:
         dataset, feature, model, report, or any lower-case word.
     deps
         Upstreams of which the function gets the versions, by parameter name or as
-        ``**upstream``.
+        ``**upstream``. Several of which all, or any, must have changed: ``a & b``, ``a | b``.
     inputs
         Upstreams by parameter, of which the function gets the values.
     outlets, inlets
@@ -225,9 +225,13 @@ def _declare(node_type: NodeType, name: str | None, arguments: dict[str, Any], f
     where = _where(function)
     problems: list[str] = []
     given = dict(arguments)
-    upstreams = [
-        _upstream(thing, None, where, problems) for thing in _as_tuple(given.pop("deps", ()))
-    ]
+    upstreams: list[Upstream | None] = []
+    conditions: list[Condition] = []
+    for thing in _as_tuple(given.pop("deps", ())):
+        if isinstance(thing, Condition):
+            upstreams += _members(thing, conditions, where, problems)
+        else:
+            upstreams.append(_upstream(thing, None, where, problems))
     for parameter, thing in (given.pop("inputs", None) or {}).items():
         upstreams.append(_upstream(thing, parameter, where, problems))
     space = given.pop("partitions", None)
@@ -246,6 +250,7 @@ def _declare(node_type: NodeType, name: str | None, arguments: dict[str, Any], f
         name=name if name is not None else getattr(function, "__name__", ""),
         node_type=node_type,
         upstreams=tuple(u for u in upstreams if u is not None),
+        conditions=tuple(conditions),
         function=function,
         where=where,
         partitions=PartitionSpace.of(space) if space else None,
@@ -297,6 +302,18 @@ def _upstream(
         "nor an asset of Dagster"
     )
     return None
+
+
+def _members(
+    condition: Condition, conditions: list[Condition], where: str, problems: list[str]
+) -> list[Upstream]:
+    """Give the edges of a condition, and keep it over their names."""
+    found = {id(thing): _upstream(thing, None, where, problems) for thing in condition.leaves()}
+    edges = [edge for edge in found.values() if edge is not None]
+    if len(edges) < len(found):
+        return []
+    conditions.append(condition.over(lambda thing: getattr(found[id(thing)], "name", "")))
+    return edges
 
 
 def _outlets(argument: str, things: tuple[Any, ...], problems: list[str]) -> tuple[Outlet, ...]:

@@ -7,8 +7,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from examlops_dagster.core.checks import declaration_problems
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream
@@ -41,6 +42,12 @@ class Graph:
     declarations: Mapping[str, Declaration]
     undeclared: frozenset[str]
     downstreams: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the datasets, which are current by their events."""
+        found = self.declarations.values()
+        return tuple(d.name for d in found if d.node_type is NodeType.DATASET)
 
     def upstreams(self, name: str) -> tuple[Upstream, ...]:
         """Give the edges into a node; empty for an undeclared one."""
@@ -200,6 +207,7 @@ def build_graph(
     """
     found = list(problems)
     known = frozenset(orchestrators)
+    declarations = _with_producers(declarations)
     undeclared: dict[str, Declaration] = {}
     downstreams: dict[str, list[str]] = {name: [] for name in declarations}
     nearest: dict[str, list[str]] = {}
@@ -231,6 +239,20 @@ def build_graph(
     )
 
 
+def _with_producers(declarations: Mapping[str, Declaration]) -> dict[str, Declaration]:
+    """Lead the edges of outlets into their datasets and aliases: who may emit to them."""
+    producers: dict[str, list[Upstream]] = {}
+    for name, declaration in declarations.items():
+        for outlet in declaration.outlets:
+            producers.setdefault(outlet.name, []).append(Upstream(name))
+    found = dict(declarations)
+    for name, edges in producers.items():
+        declared = found.get(name)
+        if declared is not None and declared.is_emitted:
+            found[name] = replace(declared, upstreams=(*declared.upstreams, *edges))
+    return found
+
+
 def _edge_problem(
     declaration: Declaration,
     upstream: str,
@@ -252,7 +274,8 @@ def _edge_problem(
             f"{declaration.name}: unknown upstream {upstream!r}",
             f"{did_you_mean}declare it: exa assets declare {_shown(upstream)}",
         )
-    if other.node_type is NodeType.TASK and declaration.node_type is not NodeType.TASK:
+    may_follow = declaration.node_type is NodeType.TASK or declaration.is_emitted
+    if other.node_type is NodeType.TASK and not may_follow:
         return Problem(
             declaration.where,
             f"{declaration.node_type.value} {declaration.name!r} has task {upstream!r} as upstream",
@@ -267,6 +290,13 @@ def _mapping_problems(
     own = declaration.partitions
     for edge in declaration.upstreams:
         other = declarations.get(edge.name)
+        each = edge.mapped is not None and edge.mapped.kind == "each_event"
+        if each and other is not None and not other.is_emitted:
+            yield Problem(
+                declaration.where,
+                f"{declaration.name}: each_event({edge.name!r}) is an asset, which has no events",
+                "only a Dataset or a DatasetAlias has; leave each_event out",
+            )
         if edge.mapped is None or edge.mapped.kind != "same_key" or other is None:
             continue
         theirs = other.partitions

@@ -22,10 +22,13 @@ def inputs_as_read(nodes: Nodes, node: Node, records: Mapping[Node, Record]) -> 
         If an upstream was never built: there is nothing to read.
     """
     read: dict[Node, Read] = {}
+    optional = nodes.graph.declarations[node.asset].conditional
     for edge, keys in nodes.upstreams(node):
         for key in keys:
             upstream = Node(edge.name, key)
             record = records.get(upstream)
+            if record is None and edge.name in optional:
+                continue
             if record is None:
                 raise AssetBuildError(
                     node.asset,
@@ -63,9 +66,11 @@ def arguments(
             continue
         if edge.name in parameters.names or parameters.takes_any:
             if nodes.graph.declarations[edge.name].partitions is None:
-                given[edge.name] = read[Node(edge.name)].version
+                found = read.get(Node(edge.name))
+                given[edge.name] = None if found is None else found.version
             else:
-                given[edge.name] = {key: read[Node(edge.name, key)].version for key in keys}
+                found_keys = {key: read[n] for key in keys if (n := Node(edge.name, key)) in read}
+                given[edge.name] = {key: each.version for key, each in found_keys.items()}
     if declaration.partitions is not None:
         given.update(declaration.partitions.split(node.partition))
     if "ds" in parameters.names:

@@ -204,10 +204,10 @@ class SharedKeys:
 
 @dataclass(frozen=True)
 class Mapped:
-    """An upstream together with how its keys are found; made by the three functions below."""
+    """An upstream together with how its keys, or events, are read; made by the functions below."""
 
     upstream: Any
-    kind: Literal["same_key", "all_keys", "keys"]
+    kind: Literal["same_key", "all_keys", "keys", "each_event"]
     missing: Literal["wait", "skip"] = "wait"
     function: Callable[[str], Iterable[str]] | None = None
 
@@ -255,6 +255,11 @@ def all_keys(upstream: Any, missing: Literal["wait", "skip"] = "wait") -> Mapped
 def keys(upstream: Any, function: Callable[[str], Iterable[str]]) -> Mapped:
     """Read the partitions of the upstream that ``function`` names for a key of the downstream."""
     return Mapped(upstream, "keys", "wait", function)
+
+
+def each_event(upstream: Any) -> Mapped:
+    """Build once for each event of a dataset or alias, in order, not once for all that are new."""
+    return Mapped(upstream, "each_event")
 
 
 def parse_space(text: str) -> PartitionSpace:

@@ -63,12 +63,16 @@ class Plan:
         Nodes of the slice that are fresh.
     blocked
         Nodes of the slice that cannot be built, with those below them.
+    deferred
+        Nodes of the slice below datasets or aliases without an event, to which steps may emit:
+        whether they are to be built is known when those have run.
     """
 
     targets: tuple[Node, ...]
     steps: tuple[Step, ...]
     skipped: tuple[Node, ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    deferred: tuple[Blocked, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -105,14 +109,22 @@ def plan_targets(
     steps: list[Step] = []
     skipped: list[Node] = []
     blocked: dict[Node, str] = {}
+    deferred: dict[Node, str] = {}
+    planned: set[str] = set()
     for node in _in_order(graph, nodes, slice_):
         verdict = verdicts.get(node) or Status(node, State.UNDECLARED)
         declaration = graph.declarations[node.asset]
+        awaited = declaration.is_emitted and not verdict.version
+        if awaited and not declaration.is_source:
+            may_come = any(edge.name in planned for edge in declaration.upstreams)
+            (deferred if may_come else blocked)[node] = _impossible(graph, verdict) or ""
+            continue
         always = named and declaration.node_type in (NodeType.SENSOR, NodeType.TASK)
         forced = node in wanted and (force or always)
         if forced and declaration.function is None:
             forced = False  # nothing to call: a source is advanced by source-changed
-        if not verdict.reasons and verdict.state is not State.UNDECLARED and not forced:
+        fresh = not verdict.reasons and verdict.state is not State.UNDECLARED and not awaited
+        if fresh and not forced:
             skipped.append(node)
             continue
         why = _impossible(graph, verdict) or _blocked_above(nodes, node, blocked)
@@ -121,10 +133,20 @@ def plan_targets(
         if why is not None:
             blocked[node] = why
             continue
+        later = _blocked_above(nodes, node, deferred)
+        if later is not None:
+            deferred[node] = later
+            continue
+        planned.add(node.asset)
         action = Action.ADOPT if declaration.is_source else Action.BUILD
         steps.append(Step(node, action, verdict.reasons, forced))
+    told = {n: w for n, w in blocked.items() if n in wanted or not _is_emitted(graph, n)}
     return Plan(
-        tuple(targets), tuple(steps), tuple(skipped), tuple(Blocked(*b) for b in blocked.items())
+        tuple(targets),
+        tuple(steps),
+        tuple(skipped),
+        tuple(Blocked(*b) for b in told.items()),
+        tuple(Blocked(*b) for b in deferred.items()),
     )
 
 
@@ -165,8 +187,10 @@ def plan_due(
                 action = Action.ADOPT if source else Action.BUILD
                 steps.append(Step(node, action, verdict.reasons))
             elif verdict.state is not State.RUNNING:
-                blocked[node] = f"{verdict.shown}: {'; '.join(verdict.why)}"
-    return Plan((), tuple(steps), tuple(skipped), tuple(Blocked(*b) for b in blocked.items()))
+                why = f"{verdict.shown}: {'; '.join(verdict.why)}"
+                blocked[node] = f"{node} is {why}" if _is_emitted(graph, node) else why
+    told = {node: why for node, why in blocked.items() if not _is_emitted(graph, node)}
+    return Plan((), tuple(steps), tuple(skipped), tuple(Blocked(*b) for b in told.items()))
 
 
 def joined(graph: Graph, first: Plan, second: Plan) -> Plan:
@@ -178,7 +202,12 @@ def joined(graph: Graph, first: Plan, second: Plan) -> Plan:
     position = {name: n for n, name in enumerate(graph.declarations)}
     steps = [*first.steps, *(step for step in second.steps if step.node not in have)]
     steps.sort(key=lambda step: position[step.node.asset])
-    return Plan((*first.targets, *second.targets), tuple(steps), blocked=first.blocked)
+    return Plan(
+        (*first.targets, *second.targets),
+        tuple(steps),
+        blocked=first.blocked,
+        deferred=first.deferred,
+    )
 
 
 def without(nodes: Nodes, plan: Plan, left_out: Collection[Node], roots: Collection[Node]) -> Plan:
@@ -212,6 +241,7 @@ def first_slices(graph: Graph, nodes: Nodes, plan: Plan) -> list[Plan]:
 
 def _ranked(graph: Graph, nodes: Nodes, plan: Plan) -> list[tuple[int, list[Step]]]:
     rank: dict[Node, int] = {}
+    highest: dict[str, int] = {}
     parts: dict[tuple[int, int], list[Step]] = {}
     for step in plan.steps:
         if step.action is Action.ADOPT:
@@ -219,18 +249,25 @@ def _ranked(graph: Graph, nodes: Nodes, plan: Plan) -> list[tuple[int, list[Step
         space = nodes.space(step.node.asset)
         level = 0
         for edge, keys in nodes.upstreams(step.node):
-            apart = nodes.space(edge.name) is not space or graph.declarations[
-                edge.name
-            ].node_type in (NodeType.DATASET, NodeType.ALIAS)
+            if graph.declarations[edge.name].is_emitted:
+                level = max(level, 1 + _rank_of_producers(graph, edge.name, highest))
+                continue
+            apart = nodes.space(edge.name) is not space
             for key in keys:
                 above = rank.get(Node(edge.name, key))
                 if above is not None:
                     level = max(level, above + apart)
+        highest[step.node.asset] = max(level, highest.get(step.node.asset, 0))
         rank[step.node] = level
         # by identity: a space of 10,000 keys takes 0.1 ms to hash
         parts.setdefault((level, id(space)), []).append(step)
     ordered = sorted(parts.items(), key=lambda part: part[0][0])
     return [(level, steps) for (level, _), steps in ordered]
+
+
+def _rank_of_producers(graph: Graph, name: str, highest: Mapping[str, int]) -> int:
+    """Give the last part in which the plan may emit to a dataset or alias; -1 for none."""
+    return max((highest.get(e.name, -1) for e in graph.upstreams(name)), default=-1)
 
 
 def _in_order(graph: Graph, nodes: Nodes, members: set[Node]) -> Iterable[Node]:
@@ -259,6 +296,10 @@ def _impossible(graph: Graph, verdict: Status) -> str | None:
     declaration = graph.declarations[name]
     if declaration.function is not None or declaration.is_source:
         return None
+    if declaration.is_emitted:
+        producers = ", ".join(edge.name for edge in declaration.upstreams)
+        remedy = f"build what emits to it ({producers}), or " if producers else ""
+        return f"{name} is {verdict.shown}: {verdict.note} → {remedy}exa assets emit {name} URI"
     if declaration.node_type is NodeType.EXTERNAL:
         return f"{name} is an asset of plain Dagster, never materialized → materialize it there"
     return (
@@ -300,9 +341,24 @@ def _is_missing(node: Node, verdicts: Mapping[Node, Status]) -> bool:
 def _blocked_above(nodes: Nodes, node: Node, blocked: Mapping[Node, str]) -> str | None:
     if not blocked:
         return None
+    declaration = nodes.graph.declarations[node.asset]
+    conditional: dict[str, str | None] = dict.fromkeys(declaration.conditional)
     for edge, keys in nodes.upstreams(node):
         for key in keys:
             upstream = Node(edge.name, key)
-            if upstream in blocked:
-                return f"upstream {upstream} is blocked"
+            if upstream not in blocked:
+                continue
+            emitted = _is_emitted(nodes.graph, upstream)
+            why = f"upstream {blocked[upstream]}" if emitted else f"upstream {upstream} is blocked"
+            if edge.name not in conditional:
+                return why
+            conditional[edge.name] = why
+    for condition in declaration.conditions:
+        if not condition.holds(lambda name: conditional[name] is None):
+            return next(filter(None, (conditional[name] for name in condition.leaves())))
     return None
+
+
+def _is_emitted(graph: Graph, node: Node) -> bool:
+    declaration = graph.declarations.get(node.asset)
+    return declaration is not None and declaration.is_emitted

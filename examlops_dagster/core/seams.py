@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from examlops_dagster.errors import AssetBuildError
+
 if TYPE_CHECKING:
+    from examlops_dagster.core.aliases import Metadata
+    from examlops_dagster.core.approvals import Gate
     from examlops_dagster.core.declarations import Declaration
 
 
@@ -195,7 +199,14 @@ class BuildRequest:
         thread alone, and a build may wait in another.
     heard
         Gets what a program said over Dagster Pipes as it comes: the method of the message, and
-        its parameters.
+        its parameters. ``closed`` comes last; ``restarted`` is ours, and says that what was heard
+        before is of an attempt that no longer counts.
+    told
+        Told of its job what a person who waits wants to know: its id, its state and the reason.
+    environment
+        Variables that the program gets besides the submitter's; in no file of the job.
+    pipes
+        The context that a program gets over Dagster Pipes, where another step than ours has one.
     """
 
     declaration: Declaration
@@ -212,6 +223,9 @@ class BuildRequest:
     ends_job: Callable[[int | None], bool] | None = field(default=None, compare=False)
     pause: Callable[[float], None] = field(default=time.sleep, compare=False)
     heard: Callable[[str, Mapping[str, Any]], None] | None = field(default=None, compare=False)
+    told: Callable[[str], None] | None = field(default=None, compare=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pipes: Mapping[str, Any] | None = None
 
 
 LEFT_RUNNING = "examlops_left_running"
@@ -234,6 +248,9 @@ class BuildResult:
         ``orchestrator`` and, where they apply, ``fallback``, ``scheduler``, ``hpc_job_id``, ...
     update_detected
         What a sensor said; None for any other node.
+    events
+        Datasets that were written, as a function yielded them or a program reported them; in
+        order.
     """
 
     value: Value | None = None
@@ -241,6 +258,7 @@ class BuildResult:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
     update_detected: bool | None = None
+    events: tuple[Metadata, ...] = ()
 
 
 ORCHESTRATORS = frozenset({"local", "scheduler", "prefect"})
@@ -259,6 +277,25 @@ class AssetOrchestrator(Protocol):
 
     def run(self, request: BuildRequest) -> BuildResult:
         """Run the build and wait for its end."""
+        ...
+
+
+Ended = tuple[BuildRequest, BuildResult | AssetBuildError]
+"""A request and what became of it."""
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """An orchestrator that runs many requests of one asset together."""
+
+    def run_many(self, requests: Iterable[BuildRequest]) -> Generator[Ended, None, None]:
+        """Run the builds, and give each as it ends; one that fails keeps no other back.
+
+        The requests are taken one by one, and given back without their arguments: values of
+        thousands of partitions need not fit into memory. Whoever is interrupted between two
+        results throws that into the generator (``throw``), which cancels what it was meant for
+        and says in ``LEFT_RUNNING`` whether anything goes on.
+        """
         ...
 
 
@@ -338,6 +375,8 @@ class Snapshot(NamedTuple):
         When automation first saw a scheduled node (aware UTC datetimes).
     dynamic
         Keys of dynamic partition spaces.
+    gates
+        What keeps automation from building an asset by itself, by name.
     """
 
     now: datetime
@@ -348,6 +387,7 @@ class Snapshot(NamedTuple):
     queued: frozenset[Node] = frozenset()
     first_seen: Mapping[Node, datetime] = {}
     dynamic: Mapping[str, Sequence[str]] = {}
+    gates: Mapping[str, Gate] = {}
 
 
 Progress = Callable[[str], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -200,8 +200,14 @@ class Judge:
             reasons.append(Reason(ReasonKind.TICK, detail=f"{tick:%Y-%m-%d %H:%M}"))
         return reasons
 
-    def fingerprint(self, node: Node) -> str:
-        """Give the fingerprint of an attempt at this node now."""
+    def fingerprint(self, node: Node, within: Collection[Node] = ()) -> str:
+        """Give the fingerprint of an attempt at this node now.
+
+        Parameters
+        ----------
+        within
+            A slice; whatever its nodes will come out as counts as the same.
+        """
         declaration = self._graph.declarations[node.asset]
         inputs: dict[Node, str] = {}
         for edge, keys in self.nodes.upstreams(node):
@@ -209,6 +215,8 @@ class Judge:
                 upstream = Node(edge.name, key)
                 record = self.snapshot.records.get(upstream)
                 inputs[upstream] = record.data_version if record else ""
+                if upstream in within:
+                    inputs[upstream] = "of the slice"
         record = self.snapshot.records.get(node)
         return attempt_fingerprint(
             declaration,
@@ -232,6 +240,8 @@ class Judge:
         declaration = self._graph.declarations[node.asset]
         record = self.snapshot.records.get(node)
         version = record.version if record is not None else 0
+        if declaration.is_emitted:
+            return self._judge_emitted(node, declaration, record)
         if node.asset in self._graph.undeclared:
             note = f"declare it: exa assets declare {node.asset}"
             return _status(node, State.UNDECLARED, version, note=note)
@@ -251,6 +261,19 @@ class Judge:
             error = hold.error or ("process died" if hold.state is BuildState.DIED else "")
             return _status(node, State.FAILED, version, reasons, error, shown)
         return self._eligible(node, declaration, record, reasons, note)
+
+    @staticmethod
+    def _judge_emitted(node: Node, declaration: Declaration, record: Record | None) -> Status:
+        """Judge a dataset or alias: what its producers still have to do does not make it stale.
+
+        They may emit nothing, and what is below is stale once an event is there.
+        """
+        if record is not None:
+            return _status(node, State.FRESH, record.version)
+        alias = declaration.node_type is NodeType.ALIAS
+        note = "it was resolved to no dataset yet" if alias else "nobody emitted an event of it yet"
+        shown = "unresolved" if alias else "without event"
+        return _status(node, State.WAITING_FOR_UPSTREAM, 0, note=note, shown=shown)
 
     def _eligible(
         self,
@@ -277,34 +300,31 @@ class Judge:
         if declaration.freshness is Manual:
             note = _joined(note, f"Manual: exa assets materialize {node.asset}")
             return _status(node, State.WAITING_FOR_REQUEST, version, reasons, note)
+        barred = self._barred(node)
+        if barred:
+            note = _joined(note, barred)
+            return _status(node, State.WAITING_FOR_REQUEST, version, reasons, note)
         return _status(node, State.RUNNABLE, version, reasons, note, shown)
 
     def _upstream_reasons(self, node: Node, record: Record) -> list[Reason]:
         built_from = record.built_from
         if built_from is None:
             return []
+        declaration = self._graph.declarations[node.asset]
         reasons: list[Reason] = []
+        conditional: dict[str, list[Reason]] = {}
         read: set[Node] = set()
         for name, keys in self._edges_once(node):
-            not_recorded: list[Node] = []
-            changed: list[tuple[Node, Read, Record]] = []
-            for key in keys:
-                upstream = Node(name, key)
-                read.add(upstream)
-                was, current = built_from.get(upstream), self.snapshot.records.get(upstream)
-                if was is None:
-                    if record.build_id:
-                        not_recorded.append(upstream)
-                elif current is not None and current.data_version != was.data_version:
-                    changed.append((upstream, was, current))
-            if not_recorded:
-                reasons.append(
-                    Reason(ReasonKind.NOT_RECORDED, not_recorded[0], more=len(not_recorded) - 1)
-                )
-            if changed:
-                upstream, was, current = changed[0]
-                detail = f"{was.version} → {current.version}"
-                reasons.append(Reason(ReasonKind.CHANGED, upstream, detail, len(changed) - 1))
+            read.update(Node(name, key) for key in keys)
+            found = self._changes(name, keys, built_from, record)
+            if name in declaration.conditional:
+                conditional[name] = found
+            else:
+                reasons.extend(found)
+        for condition in declaration.conditions:
+            if condition.holds(lambda name: bool(conditional[name])):
+                reasons.extend(r for name in condition.leaves() for r in conditional[name])
+        reasons = list(dict.fromkeys(reasons))
         gone: dict[str, list[Node]] = {}
         for upstream in built_from:
             if upstream not in read and record.build_id:
@@ -314,8 +334,37 @@ class Judge:
         )
         return reasons
 
+    def _changes(
+        self, name: str, keys: Sequence[str], built_from: Mapping[Node, Read], record: Record
+    ) -> list[Reason]:
+        """Say what is new of one upstream since a record was built."""
+        not_recorded: list[Node] = []
+        changed: list[tuple[Node, Read, Record]] = []
+        for key in keys:
+            upstream = Node(name, key)
+            was, current = built_from.get(upstream), self.snapshot.records.get(upstream)
+            if was is None:
+                awaited = current is None and self._graph.declarations[name].is_emitted
+                if record.build_id and not awaited:
+                    not_recorded.append(upstream)
+            elif current is not None and current.data_version != was.data_version:
+                changed.append((upstream, was, current))
+        reasons: list[Reason] = []
+        if not_recorded:
+            reasons.append(
+                Reason(ReasonKind.NOT_RECORDED, not_recorded[0], more=len(not_recorded) - 1)
+            )
+        if changed:
+            upstream, was, current = changed[0]
+            detail = f"{was.version} → {current.version}"
+            reasons.append(Reason(ReasonKind.CHANGED, upstream, detail, len(changed) - 1))
+        return reasons
+
     def _stale_upstreams(self, node: Node) -> Iterable[Reason]:
+        conditional = self._graph.declarations[node.asset].conditional
         for name, keys in self._edges_once(node):
+            if name in conditional:
+                continue  # it counts once it has changed
             stale: list[Node] = []
             for key in keys:
                 upstream = Node(name, key)
@@ -396,24 +445,44 @@ class Judge:
         return f"{tick.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} {zone}"
 
     def _blocker(self, node: Node) -> str | None:
+        declaration = self._graph.declarations[node.asset]
+        conditional: dict[str, str | None] = {}
         for name, keys in self._edges_once(node):
-            for key in keys:
-                upstream = Node(name, key)
-                verdict = self._verdicts.get(upstream)
-                if verdict is None:
-                    return f"upstream {upstream} does not exist"
-                if self._settled(verdict):
-                    continue
-                remedy = _remedy(verdict, self._graph.declarations[name])
-                return f"upstream {upstream} is {verdict.shown}{remedy}"
+            found = next(filter(None, (self._blocks(Node(name, key)) for key in keys)), None)
+            if name in declaration.conditional:
+                conditional[name] = found
+            elif found is not None:
+                return found
+        for condition in declaration.conditions:
+            if not condition.holds(lambda name: conditional[name] is None):
+                return next(filter(None, (conditional[name] for name in condition.leaves())))
         return None
+
+    def _blocks(self, upstream: Node) -> str | None:
+        """Say why an upstream is not settled; None if it is."""
+        verdict = self._verdicts.get(upstream)
+        if verdict is None:
+            return f"upstream {upstream} does not exist"
+        if self._settled(verdict):
+            return None
+        remedy = _remedy(verdict, self._graph.declarations[upstream.asset])
+        return f"upstream {upstream} is {verdict.shown}{remedy}"
+
+    def _barred(self, node: Node) -> str:
+        """Say what policy holds against automation building a node now; empty for nothing."""
+        gate = self.snapshot.gates.get(node.asset)
+        return gate.note(node, self.fingerprint) if gate is not None else ""
 
     def _settled(self, verdict: Status) -> bool:
         if verdict.state.settled:
             return True
-        # a source that nobody adopted yet is adopted by whoever first needs it
-        return self._graph.declarations[verdict.node.asset].is_source and (
-            verdict.state is not State.UNDECLARED
+        # a source that nobody adopted yet is adopted by whoever first needs it; a dataset has events
+        declaration = self._graph.declarations[verdict.node.asset]
+        return (
+            declaration.is_source
+            and not declaration.is_emitted
+            and verdict.state is not State.UNDECLARED
+            and not self._barred(verdict.node)
         )
 
 
@@ -484,6 +553,10 @@ def _window_ended(declaration: Declaration, node: Node) -> datetime | None:
 def _remedy(verdict: Status, declaration: Declaration) -> str:
     if declaration.node_type is NodeType.EXTERNAL and verdict.state is not State.UNDECLARED:
         return f": {verdict.note}"
+    if declaration.is_emitted:
+        producers = [edge.name for edge in declaration.upstreams]
+        emit = f": exa assets emit {declaration.name} URI"
+        return f": exa assets materialize {' '.join(producers)}" if producers else emit
     if verdict.state is State.UNDECLARED:
         return f": exa assets declare {verdict.node.asset}"
     if verdict.state is State.FAILED:

@@ -10,7 +10,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from examlops_dagster.core.graph import Graph
+from examlops_dagster.core.inlets import Outbox, event_arguments, new_events, next_reads
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
+from examlops_dagster.core.outlets import DatasetEvent, Emission, emissions
 from examlops_dagster.core.plan import Action, Plan, Step
 from examlops_dagster.core.seams import (
     AssetOrchestrator,
@@ -21,6 +23,7 @@ from examlops_dagster.core.seams import (
     Ledger,
     Node,
     Read,
+    Record,
     Snapshot,
     Value,
 )
@@ -31,6 +34,8 @@ from examlops_dagster.errors import (
     BuildCancelledError,
     BuildTimeoutError,
     LaunchError,
+    ResultError,
+    UsageError,
 )
 
 
@@ -112,6 +117,8 @@ class Walk:
         Waits between attempts, for a number of seconds.
     first_seen, dynamic
         As in a Snapshot; the same as in the one that the plan was made from.
+    outlets
+        Where events of datasets and aliases go; None refuses to build what emits some.
     """
 
     graph: Graph
@@ -124,6 +131,7 @@ class Walk:
     sleep: Callable[[float], None] = time.sleep
     first_seen: Mapping[Node, datetime] = field(default_factory=dict)
     dynamic: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    outlets: Outbox | None = None
 
     def snapshot(self) -> Snapshot:
         """Take all that a verdict rests on, now."""
@@ -189,6 +197,9 @@ class Walk:
             raise LaunchError(f"{node} is being built by process {held.pid} on {held.host}")
         try:
             read = inputs_as_read(judge.nodes, node, self.ledger.records())
+            former = self.ledger.records([node]).get(node)
+            if self.outlets is not None:
+                read = next_reads(self.outlets, judge.nodes, node, read, former)
             attempt = Attempt(
                 node,
                 token,
@@ -202,32 +213,63 @@ class Walk:
                 result = (
                     BuildResult(data_version=token)
                     if step.action is Action.ADOPT
-                    else self.orchestrator.run(self._request(attempt, judge, read, number))
+                    else self.orchestrator.run(self._request(attempt, judge, read, number, former))
                 )
+                emitted = self._emissions(node, result)
             except BaseException as error:
                 self.ledger.fail(attempt, state_of(error), last_line(error))
                 raise
-            former = self.ledger.records([node]).get(node)
             data_version = result_data_version(result, former, token)
             version = self.ledger.allot(attempt, data_version)
             if result.value is not None and not keeps_former_value(result, former):
                 self.values.keep(node, result.value)
             self.ledger.complete(attempt, version, data_version, result.provenance)
+            if self.outlets is not None:
+                self.outlets.emit(node, token, emitted)
         finally:
             self.ledger.release(node, token)
 
+    def _emissions(self, node: Node, result: BuildResult) -> Sequence[Emission]:
+        outlets = self.graph.declarations[node.asset].outlets
+        if not outlets and not result.events:
+            return ()
+        try:
+            found = emissions(node.asset, outlets, result.events)
+        except UsageError as error:
+            raise ResultError(node.asset, str(error), partition=node.partition) from error
+        if self.outlets is None:
+            raise LaunchError(f"{node} emits events, and this walk has no outlets to keep them")
+        return found
+
     def _request(
-        self, attempt: Attempt, judge: Judge, read: Mapping[Node, Read], number: int
+        self,
+        attempt: Attempt,
+        judge: Judge,
+        read: Mapping[Node, Read],
+        number: int,
+        former: Record | None,
     ) -> BuildRequest:
         node = attempt.node
         declaration = self.graph.declarations[node.asset]
-        values = values_by_parameter(judge.nodes, node, self.values.load)
+        events: Mapping[str, Sequence[DatasetEvent]] = {}
+        if self.outlets is not None:
+            events = new_events(self.outlets, judge.nodes, node, read, former)
+        values = values_by_parameter(
+            judge.nodes,
+            node,
+            lambda upstream: (
+                events[upstream.asset] if upstream.asset in events else self.values.load(upstream)
+            ),
+        )
         return BuildRequest(
             declaration,
             node,
             number,
             attempt.build_id,
-            arguments(judge.nodes, node, read, values, judge.moment(node)),
+            {
+                **arguments(judge.nodes, node, read, values, judge.moment(node)),
+                **event_arguments(declaration, events),
+            },
             read,
             declaration.timeout_seconds,
             declaration.resources,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from examlops_dagster.core.outlets import Emission
 from examlops_dagster.core.seams import (
     Attempt,
     BuildState,
@@ -17,10 +18,15 @@ from examlops_dagster.core.seams import (
     Read,
     Record,
 )
-from examlops_dagster.core.versions import next_version
 from examlops_dagster.ledger.claims import Claims, living_claims
+from examlops_dagster.ledger.heads import allot_version, set_head
+from examlops_dagster.ledger.notes import Note, write_notes
+from examlops_dagster.ledger.outlets import dataset_records, publish, stage
 from examlops_dagster.ledger.rows import dump_reads, from_epoch, load_reads, select
 from examlops_dagster.store.engine import Connection, Database
+
+MOST_NOTED = 10_000
+"""Notes that a process remembers to have written."""
 
 
 def utc_now() -> datetime:
@@ -64,6 +70,7 @@ class Completion(NamedTuple):
     data_version: str
     provenance: Mapping[str, str]
     state: BuildState = BuildState.SUCCEEDED
+    notes: tuple[Note, ...] = ()
 
 
 class BuildsLedger:
@@ -81,17 +88,21 @@ class BuildsLedger:
         self._database = database
         self._clock = clock
         self._claims = Claims(database, clock)
+        self._noted: set[Note] = set()
 
-    def records(self, nodes: Iterable[Node] | None = None) -> dict[Node, Record]:
-        """See Ledger."""
+    def records(
+        self, nodes: Iterable[Node] | None = None, datasets: Iterable[str] = ()
+    ) -> dict[Node, Record]:
+        """See Ledger; of ``datasets``, by name, what their events made current too."""
         with self._database.read() as connection:
+            emitted = dataset_records(connection, datasets)
             rows = select(
                 connection,
                 "SELECT asset, partition, version, data_version, code_version, built_from, "
                 "built_at, build_id, run_id FROM heads",
                 nodes,
             )
-        return {
+        found = {
             Node(row[0], row[1]): Record(
                 row[2],
                 row[3],
@@ -103,6 +114,10 @@ class BuildsLedger:
             )
             for row in rows
         }
+        for node, record in emitted.items():
+            if node not in found or found[node].version < record.version:
+                found[node] = record
+        return found
 
     def holds(self, nodes: Iterable[Node] | None = None) -> dict[Node, Hold]:
         """See Ledger; a process that died while it built counts from its death on."""
@@ -149,10 +164,18 @@ class BuildsLedger:
         """Give several claims back in one transaction."""
         self._claims.release_all(tokens)
 
-    def begin(self, attempt: Attempt) -> None:
-        """See Ledger; who left an attempt at this node unfinished died over it."""
+    def begin(self, attempt: Attempt, notes: Iterable[Note] = ()) -> None:
+        """See Ledger; who left an attempt at this node unfinished died over it.
+
+        Parameters
+        ----------
+        notes
+            Kept with it; what this object wrote before is not written again.
+        """
         now = self._clock()
+        new = [note for note in notes if note not in self._noted]
         with self._database.write() as connection:
+            write_notes(connection, new)
             for dead in _running(connection, [attempt.node]):
                 self._fail(connection, dead, BuildState.DIED, "process died", now)
             connection.execute(
@@ -171,10 +194,14 @@ class BuildsLedger:
                 run_id=attempt.run_id,
                 now=now.timestamp(),
             )
+        if len(self._noted) > MOST_NOTED:  # a server lives for many runs
+            self._noted.clear()
+        self._noted.update(note for note in new if note.about in ("asset", "run"))
 
-    def allot(self, attempt: Attempt, data_version: str) -> int:
-        """See Ledger."""
+    def allot(self, attempt: Attempt, data_version: str, emissions: Sequence[Emission] = ()) -> int:
+        """See Ledger; what it emits is published with its completion, whoever completes it."""
         with self._database.write() as connection:
+            stage(connection, attempt.build_id, emissions)
             version = allot_version(connection, attempt.node, data_version, self._clock())
             connection.execute(
                 "UPDATE builds SET version = :version, data_version = :data_version "
@@ -201,12 +228,17 @@ class BuildsLedger:
     def complete_all(self, built: Iterable[Completion]) -> list[Record]:
         """As `complete`, for several builds in one transaction."""
         now = self._clock()
+        built = list(built)
         with self._database.write() as connection:
+            write_notes(connection, [note for each in built for note in each.notes])
             return [_complete(connection, each, now) for each in built]
 
-    def fail(self, attempt: Attempt, state: BuildState, error: str) -> Hold:
-        """See Ledger."""
+    def fail(
+        self, attempt: Attempt, state: BuildState, error: str, notes: Iterable[Note] = ()
+    ) -> Hold:
+        """See Ledger; the notes are kept with it."""
         with self._database.write() as connection:
+            write_notes(connection, notes)
             return self._fail(connection, attempt, state, error, self._clock())
 
     def lift(self, nodes: Iterable[Node]) -> None:
@@ -228,6 +260,28 @@ class BuildsLedger:
                 "DELETE FROM holds WHERE asset = :asset AND partition = :partition",
                 [node._asdict() for node in nodes],
             )
+
+    def has_running(self) -> bool:
+        """Tell whether an attempt has no end yet."""
+        with self._database.read() as connection:
+            sql = "SELECT 1 FROM builds WHERE state = 'running' LIMIT 1"
+            return bool(connection.execute(sql))
+
+    def bury(self) -> list[Attempt]:
+        """Record the deaths of those who died while they built, and give what they tried.
+
+        Not of those whose batch job is left running: it is found again. Whoever calls this has
+        synced with the event log, which may hold the event of a build that was not recorded.
+        """
+        if not self.has_running():
+            return []
+        with self._database.write() as connection:
+            alive = {claim.token for claim in living_claims(connection, self._clock()).values()}
+            left = {row[0] for row in connection.execute(_LEFT_RUNNING)}
+            dead = [a for a in _running(connection, None) if a.build_id not in alive | left]
+            for attempt in dead:
+                self._fail(connection, attempt, BuildState.DIED, "process died", self._clock())
+        return dead
 
     def first_seen(self, nodes: Iterable[Node] | None = None) -> dict[Node, datetime]:
         """Give when automation first saw each scheduled node (aware UTC datetimes)."""
@@ -315,6 +369,11 @@ class BuildsLedger:
         return hold
 
 
+_LEFT_RUNNING = (
+    "SELECT j.build_id FROM hpc_jobs j JOIN builds b ON b.build_id = j.build_id "
+    "WHERE b.state = 'running' AND (j.ended_at IS NULL OR j.state = 'COMPLETED')"
+)
+
 _BUILDS = (
     "SELECT asset, partition, build_id, state, version, data_version, built_from, "
     "orchestrator, run_id, provenance, error, started_at, ended_at FROM builds"
@@ -335,58 +394,6 @@ def _build(row: Any) -> Build:
         row[10],
         from_epoch(row[11]),
         None if row[12] is None else from_epoch(row[12]),
-    )
-
-
-def allot_version(connection: Connection, node: Node, data_version: str, now: datetime) -> int:
-    """Give a node's result its number, inside a write transaction."""
-    rows = connection.execute(
-        "SELECT version, data_version, built_at FROM heads "
-        "WHERE asset = :asset AND partition = :partition",
-        **node._asdict(),
-    )
-    former = None
-    if rows:
-        [row] = rows
-        former = Record(row[0], row[1], None, None, from_epoch(row[2]))
-    [[highest]] = connection.execute(
-        "SELECT coalesce(max(version), 0) FROM versions "
-        "WHERE asset = :asset AND partition = :partition",
-        **node._asdict(),
-    )
-    version = next_version(former, max(highest, former.version if former else 0), data_version)
-    connection.execute(
-        "INSERT INTO versions (asset, partition, version, data_version, given_at) "
-        "VALUES (:asset, :partition, :version, :data_version, :now) ON CONFLICT DO NOTHING",
-        **node._asdict(),
-        version=version,
-        data_version=data_version,
-        now=now.timestamp(),
-    )
-    return version
-
-
-def set_head(
-    connection: Connection, node: Node, record: Record, event_id: int | None = None
-) -> None:
-    """Make a record the current one of its node, inside a write transaction."""
-    connection.execute(
-        "INSERT INTO heads (asset, partition, version, data_version, code_version, built_from, "
-        "built_at, build_id, run_id, event_id) VALUES (:asset, :partition, :version, "
-        ":data_version, :code_version, :built_from, :built_at, :build_id, :run_id, :event_id) "
-        "ON CONFLICT (asset, partition) DO UPDATE SET version = excluded.version, "
-        "data_version = excluded.data_version, code_version = excluded.code_version, "
-        "built_from = excluded.built_from, built_at = excluded.built_at, "
-        "build_id = excluded.build_id, run_id = excluded.run_id, event_id = excluded.event_id",
-        **node._asdict(),
-        version=record.version,
-        data_version=record.data_version,
-        code_version=record.code_version,
-        built_from=None if record.built_from is None else dump_reads(record.built_from),
-        built_at=record.built_at.timestamp(),
-        build_id=record.build_id,
-        run_id=record.run_id,
-        event_id=event_id,
     )
 
 
@@ -422,6 +429,7 @@ def _complete(connection: Connection, built: Completion, now: datetime) -> Recor
     )
     if not done:
         set_head(connection, attempt.node, record)
+    publish(connection, attempt.build_id, attempt.node, attempt.run_id, now)
     _drop_hold(connection, attempt.node)
     return record
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from examlops_dagster.core.graph import Graph, Nodes, key_path
 from examlops_dagster.core.seams import Node, Read, Record
-from examlops_dagster.ledger.builds import allot_version, set_head
+from examlops_dagster.ledger.heads import allot_version, set_head
 from examlops_dagster.ledger.rows import dump_reads
 from examlops_dagster.store.engine import Connection
 

@@ -61,7 +61,10 @@ class Connection:
 
 
 class Database:
-    """platform.db, at a path or a Postgres URL; a connection for each thread.
+    """platform.db, at a path or a Postgres URL; a connection for each transaction at a time.
+
+    Threads that wait hold none: a thousand of them would exceed what a process, or a Postgres
+    server, has of them.
 
     Parameters
     ----------
@@ -72,8 +75,8 @@ class Database:
     def __init__(self, location: str | Path) -> None:
         self.location = str(location)
         self.is_postgres = self.location.startswith(("postgresql://", "postgres://"))
-        self._local = threading.local()
-        self._open: list[Any] = []
+        self._idle: list[Any] = []
+        self._generation = 0
         self._lock = threading.Lock()
         self._errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
@@ -97,15 +100,15 @@ class Database:
         yield from self._transaction(begin if self.is_postgres else ["BEGIN IMMEDIATE"])
 
     def close(self) -> None:
-        """Close the connections of all threads."""
+        """Close the connections; one that is in use closes at the end of its transaction."""
         with self._lock:
-            for raw in self._open:
-                raw.close()
-            self._open.clear()
-        self._local = threading.local()
+            idle, self._idle = self._idle, []
+            self._generation += 1
+        for raw in idle:
+            raw.close()
 
     def _transaction(self, begin: list[str]) -> Iterator[Connection]:
-        raw = self._connection()
+        raw, generation = self._taken()
         try:
             try:
                 for statement in begin:
@@ -115,20 +118,28 @@ class Database:
             except BaseException:
                 with suppress(*self._errors):  # the first error is the one to tell
                     raw.execute("ROLLBACK")
-                if self.is_postgres and raw.closed:  # lost: the next transaction connects anew
-                    self._local.raw = None
                 raise
         except self._errors as error:
             raise StoreError(f"{self.location}: {error}") from error
+        finally:
+            self._give_back(raw, generation)
 
-    def _connection(self) -> Any:
-        raw = getattr(self._local, "raw", None)
-        if raw is None:
-            raw = self._connect_postgres() if self.is_postgres else self._connect_sqlite()
-            self._local.raw = raw
-            with self._lock:
-                self._open.append(raw)
-        return raw
+    def _taken(self) -> tuple[Any, int]:
+        with self._lock:
+            generation = self._generation
+            if self._idle:
+                return self._idle.pop(), generation
+        connect = self._connect_postgres if self.is_postgres else self._connect_sqlite
+        return connect(), generation
+
+    def _give_back(self, raw: Any, generation: int) -> None:
+        if self.is_postgres and raw.closed:  # lost: the next transaction connects anew
+            return
+        with self._lock:
+            if generation == self._generation:
+                self._idle.append(raw)
+                return
+        raw.close()
 
     def _connect_sqlite(self) -> sqlite3.Connection:
         path = Path(self.location)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from examlops_dagster.errors import StoreError
 from examlops_dagster.store.engine import Database
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
+
+class Either(NamedTuple):
+    """Statements that only one of the two databases understands."""
+
+    sqlite: tuple[str, ...]
+    postgres: tuple[str, ...]
+
+
+MIGRATIONS: tuple[tuple[str | Either, ...], ...] = (
     (
         """CREATE TABLE builds (
             id {id},
@@ -131,6 +141,218 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX hpc_jobs_by_node ON hpc_jobs (asset, partition, fingerprint)",
         "CREATE INDEX hpc_jobs_by_time ON hpc_jobs (submitted_at)",
     ),
+    (  # tasks of an array share a token, and no SQLite changes the key of a table
+        "ALTER TABLE hpc_jobs RENAME TO hpc_jobs_by_token",
+        "DROP INDEX hpc_jobs_by_node",
+        "DROP INDEX hpc_jobs_by_time",
+        """CREATE TABLE hpc_jobs (
+            token TEXT NOT NULL,
+            scheduler TEXT NOT NULL,
+            cluster TEXT NOT NULL,
+            job_id TEXT NOT NULL,
+            submitted_at REAL NOT NULL,
+            model TEXT NOT NULL,
+            asset TEXT NOT NULL,
+            partition TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            build_id TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            folder TEXT NOT NULL,
+            state TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            started_at REAL,
+            ended_at REAL,
+            exit_code INTEGER,
+            hosts TEXT NOT NULL,
+            nodes INTEGER,
+            gpus INTEGER,
+            cpus INTEGER,
+            array_index INTEGER NOT NULL DEFAULT -1,
+            PRIMARY KEY (token, array_index)
+        )""",
+        """INSERT INTO hpc_jobs (token, scheduler, cluster, job_id, submitted_at, model, asset,
+            partition, fingerprint, build_id, run_id, folder, state, reason, started_at, ended_at,
+            exit_code, hosts, nodes, gpus, cpus)
+            SELECT token, scheduler, cluster, job_id, submitted_at, model, asset, partition,
+            fingerprint, build_id, run_id, folder, state, reason, started_at, ended_at, exit_code,
+            hosts, nodes, gpus, cpus FROM hpc_jobs_by_token""",
+        "DROP TABLE hpc_jobs_by_token",
+        "CREATE INDEX hpc_jobs_by_node ON hpc_jobs (asset, partition, fingerprint)",
+        "CREATE INDEX hpc_jobs_by_time ON hpc_jobs (submitted_at)",
+    ),
+    (
+        "CREATE TABLE contents (revision TEXT PRIMARY KEY, manifest TEXT NOT NULL)",
+        """CREATE TABLE revisions (
+            id {id},
+            dataset TEXT NOT NULL,
+            revision TEXT NOT NULL,
+            backend TEXT NOT NULL,
+            uri TEXT NOT NULL,
+            file_count BIGINT,
+            byte_count BIGINT,
+            row_count BIGINT,
+            schema_hash TEXT,
+            actor TEXT NOT NULL,
+            recorded_at REAL NOT NULL,
+            version INTEGER
+        )""",
+        "CREATE INDEX revisions_by_dataset ON revisions (dataset, id)",
+        "CREATE INDEX revisions_to_advance ON revisions (id) WHERE version IS NULL",
+        """CREATE TABLE feature_views (
+            name TEXT PRIMARY KEY,
+            entity TEXT NOT NULL,
+            features TEXT NOT NULL,
+            source TEXT,
+            actor TEXT NOT NULL,
+            applied_at REAL NOT NULL,
+            declared INTEGER NOT NULL
+        )""",
+        "CREATE INDEX feature_views_to_declare ON feature_views (name) WHERE declared = 0",
+    ),
+    (
+        """CREATE TABLE notes (
+            about TEXT NOT NULL,
+            name TEXT NOT NULL,
+            facts TEXT NOT NULL,
+            PRIMARY KEY (about, name)
+        )""",
+        """CREATE TABLE lineage (
+            id {id},
+            build_id TEXT NOT NULL,
+            phase INTEGER NOT NULL,
+            happened_at REAL NOT NULL,
+            state TEXT NOT NULL,
+            event TEXT NOT NULL,
+            is_open INTEGER NOT NULL,
+            refusals INTEGER NOT NULL,
+            next_at REAL NOT NULL,
+            reason TEXT NOT NULL,
+            UNIQUE (build_id, phase)
+        )""",
+        "CREATE INDEX lineage_waiting ON lineage (happened_at) WHERE state = 'waiting'",
+        "CREATE INDEX lineage_refused ON lineage (happened_at) WHERE state = 'refused'",
+        "CREATE INDEX lineage_open ON lineage (build_id) WHERE is_open = 1",
+        "CREATE INDEX lineage_bad ON lineage (build_id) WHERE event IN ('FAIL', 'ABORT')",
+        """CREATE TABLE lineage_deliverer (
+            one INTEGER PRIMARY KEY,
+            collected BIGINT NOT NULL,
+            token TEXT NOT NULL,
+            host TEXT NOT NULL,
+            pid INTEGER NOT NULL,
+            pid_started REAL NOT NULL,
+            until REAL NOT NULL,
+            failures INTEGER NOT NULL,
+            next_at REAL NOT NULL,
+            reason TEXT NOT NULL
+        )""",
+        "INSERT INTO lineage_deliverer VALUES (1, 0, '', '', 0, 0, 0, 0, 0, '')",
+    ),
+    (
+        """CREATE TABLE audit (
+            number BIGINT PRIMARY KEY,
+            at TEXT NOT NULL,
+            actor TEXT NOT NULL,
+            action TEXT NOT NULL,
+            assets TEXT NOT NULL,
+            details TEXT NOT NULL,
+            once TEXT UNIQUE,
+            former TEXT NOT NULL,
+            hash TEXT NOT NULL
+        )""",
+        "CREATE TABLE audit_head (name TEXT PRIMARY KEY, number BIGINT NOT NULL, "
+        "hash TEXT NOT NULL)",
+        Either(
+            sqlite=tuple(
+                f"CREATE TRIGGER audit_refuses_{change} BEFORE {change} ON audit "
+                "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END"
+                for change in ("update", "delete")
+            ),
+            postgres=(
+                "CREATE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$",
+                "CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit "
+                "FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only()",
+            ),
+        ),
+        # what was built before there was an audit log is not part of it
+        "ALTER TABLE builds ADD COLUMN audited INTEGER NOT NULL DEFAULT 0",
+        "UPDATE builds SET audited = 1",
+        "CREATE INDEX builds_to_audit ON builds (id) WHERE audited = 0",
+        """CREATE TABLE requests (
+            id TEXT PRIMARY KEY,
+            action TEXT NOT NULL,
+            actor TEXT NOT NULL,
+            source TEXT NOT NULL,
+            nodes TEXT NOT NULL,
+            refusal TEXT NOT NULL,
+            details TEXT NOT NULL,
+            process TEXT NOT NULL,
+            asked_at REAL NOT NULL,
+            closed INTEGER NOT NULL
+        )""",
+        "CREATE INDEX requests_open ON requests (closed) WHERE closed = 0",
+        "CREATE INDEX requests_by_source ON requests (source, asked_at)",
+        """CREATE TABLE request_runs (
+            run_id TEXT PRIMARY KEY,
+            request_id TEXT NOT NULL,
+            nodes TEXT NOT NULL
+        )""",
+        "CREATE INDEX request_runs_by_request ON request_runs (request_id)",
+        """CREATE TABLE approvals (
+            id TEXT PRIMARY KEY,
+            action TEXT NOT NULL,
+            actor TEXT NOT NULL,
+            source TEXT NOT NULL,
+            nodes TEXT NOT NULL,
+            rule TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            state TEXT NOT NULL,
+            asked_at REAL NOT NULL,
+            decided_at REAL,
+            decided_by TEXT NOT NULL,
+            comment TEXT NOT NULL,
+            expires_at REAL
+        )""",
+        "CREATE INDEX approvals_by_actor ON approvals (actor, action, asked_at)",
+    ),
+    (  # what nodes emit to datasets, and through which aliases
+        """CREATE TABLE staged_outlets (
+            build_id TEXT PRIMARY KEY,
+            emissions TEXT NOT NULL
+        )""",
+        """CREATE TABLE dataset_events (
+            id TEXT PRIMARY KEY,
+            dataset TEXT NOT NULL,
+            partition TEXT NOT NULL,
+            version BIGINT NOT NULL,
+            data_version TEXT NOT NULL,
+            extra TEXT NOT NULL,
+            dataset_extra TEXT NOT NULL,
+            aliases TEXT NOT NULL,
+            source TEXT NOT NULL,
+            source_partition TEXT NOT NULL,
+            build_id TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            happened_at REAL NOT NULL,
+            UNIQUE (dataset, partition, version)
+        )""",
+        "CREATE INDEX dataset_events_by_build ON dataset_events (build_id)",
+        """CREATE TABLE alias_events (
+            alias TEXT NOT NULL,
+            version BIGINT NOT NULL,
+            event TEXT NOT NULL,
+            PRIMARY KEY (alias, version)
+        )""",
+        "CREATE INDEX alias_events_by_event ON alias_events (event)",
+        """CREATE TABLE unsent_outlets (
+            build_id TEXT PRIMARY KEY,
+            asset TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            since REAL NOT NULL
+        )""",
+    ),
+    ("CREATE INDEX dataset_events_outside ON dataset_events (build_id) WHERE source = ''",),
+    ("CREATE INDEX claims_by_token ON claims (token)",),  # the heartbeat of thousands of keys
 )
 """Append only: a step that was released is never edited."""
 
@@ -155,9 +377,16 @@ def migrate(database: Database) -> None:
         connection.execute("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)")
         [[current]] = connection.execute("SELECT coalesce(max(number), 0) FROM migrations")
         for number, statements in enumerate(MIGRATIONS[current:], start=current + 1):
-            for statement in statements:
-                connection.execute(statement)
+            for each in statements:
+                for statement in _statements(each, postgres=database.is_postgres):
+                    connection.execute(statement)
             connection.execute("INSERT INTO migrations (number) VALUES (:number)", number=number)
+
+
+def _statements(each: str | Either, *, postgres: bool) -> tuple[str, ...]:
+    if isinstance(each, str):
+        return (each,)
+    return each.postgres if postgres else each.sqlite
 
 
 def _done(database: Database) -> int:

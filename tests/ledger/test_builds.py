@@ -17,8 +17,9 @@ from examlops_dagster.core.seams import Attempt, BuildState, Claim, Node, Read, 
 from examlops_dagster.core.status import MAX_DEATHS
 from examlops_dagster.errors import StoreError
 from examlops_dagster.ledger import claims
-from examlops_dagster.ledger.builds import BuildsLedger, set_head
+from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.claims import EXPIRY_SECONDS, process_started
+from examlops_dagster.ledger.heads import set_head
 from examlops_dagster.ledger.memory import MemoryLedger
 from examlops_dagster.ledger.rows import dump_reads, load_reads
 from examlops_dagster.store.engine import Connection, Database

@@ -16,7 +16,7 @@ from homes import CHAIN, Homestead, names_of
 
 from examlops_dagster.core.seams import Attempt, BuildState, Node, Read
 from examlops_dagster.ledger import watermark
-from examlops_dagster.ledger.event_log import (
+from examlops_dagster.ledger.tags import (
     BUILD_TAG,
     BUILT_FROM,
     DATA_VERSION_TAG,
@@ -122,7 +122,7 @@ def test_a_source_that_is_only_observed_has_a_version(home, chain):
 
 
 def test_many_events_are_read_page_by_page_and_in_their_order(home, chain, monkeypatch):
-    monkeypatch.setattr("examlops_dagster.ledger.event_log.PAGE", 7)
+    monkeypatch.setattr("examlops_dagster.ledger.event_log.taken_over.PAGE", 7)
     for number in range(25):
         (home.observe if number % 3 else home.report)("PM100", f"content {number}")
     record = home.records(chain)["PM100"]

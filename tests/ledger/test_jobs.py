@@ -100,3 +100,37 @@ def test_a_success_that_a_later_build_replaced_is_not_unclaimed(jobs, any_databa
     ledger.begin(later)
     ledger.complete(later, 1, "d1", {})
     assert jobs.unclaimed(NODE, "print") == []
+
+
+def task(index, **more):
+    node = Node("model", f"k{index}")
+    made = replace(JOB, node=node, job_id=f"17_{index}", array_index=index, fingerprint=f"p{index}")
+    return replace(made, **more)
+
+
+def test_the_tasks_of_an_array_share_a_token_and_have_a_row_each(jobs):
+    tasks = [task(n) for n in range(3)]
+    jobs.record_all(tasks)
+    jobs.record(replace(tasks[1], state="FAILED"))
+    assert jobs.listed() == [tasks[0], replace(tasks[1], state="FAILED"), tasks[2]]
+    assert jobs.unclaimed(Node("model", "k2"), "p2") == [tasks[2]]
+    assert jobs.unclaimed_of("model") == {tasks[n].node: [tasks[n]] for n in (0, 2)}
+    assert jobs.unclaimed_of("other") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "indices"),
+    [("17_1", [1]), ("model[k1]", [1]), ("17", [0, 1, 2]), ("model", [0, 1, 2]),
+     (TOKEN, [0, 1, 2]), ("1", []), ("17_", [])],
+)  # fmt: skip
+def test_a_task_or_its_whole_array_is_meant_by_a_name(jobs, name, indices):
+    jobs.record_all(task(n) for n in range(3))
+    assert [job.array_index for job in jobs.meant_by(name)] == indices
+
+
+def test_a_folder_of_an_array_is_old_once_all_tasks_ended(jobs):
+    jobs.record_all([task(0, state="COMPLETED"), task(1)])
+    later = NOW + timedelta(days=1)
+    assert jobs.ended_before(later) == []
+    jobs.record(task(1, state="FAILED"))
+    assert [job.array_index for job in jobs.ended_before(later)] == [0, 1]
