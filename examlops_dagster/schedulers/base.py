@@ -152,10 +152,14 @@ class Submission:
     array
         Number of tasks, indexed from 0; None for one job. A task finds its number in the
         variables of script.INDEX_VARIABLES, and in EXAMLOPS_ARRAY_OFFSET what to add to it.
+    at_once
+        How many tasks of an array may run at a time, where the scheduler can limit that.
     submitted
         Indices of an array that are left out: `find` gave them after a lost reply.
     environment
         What the submit command gets; empty for that of this process.
+    own_variables
+        Of it, what was given for this job alone, and goes along to another host too.
     """
 
     token: str
@@ -165,8 +169,10 @@ class Submission:
     resources: Mapping[str, Any] = field(default_factory=dict)
     time_limit_seconds: float | None = None
     array: int | None = None
+    at_once: int | None = None
     submitted: frozenset[int] = frozenset()
     environment: Mapping[str, str] = field(default_factory=dict)
+    own_variables: Mapping[str, str] = field(default_factory=dict)
 
 
 TOKEN_LETTERS = 8

@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
 from examlops_dagster.errors import LaunchError, UsageError
 from examlops_dagster.schedulers.base import Scheduler
 from examlops_dagster.schedulers.commands import OF_QUERIES, Runner, run_command
+from examlops_dagster.schedulers.ssh_settings import HOST_VARIABLE, SshSettings, ssh_settings
+
+if TYPE_CHECKING:
+    from examlops_dagster.schedulers.ssh import SshRunner
 
 GROUP = "examlops_dagster.schedulers"
 """Entry points of this group give further schedulers: a class, or a function without arguments."""
@@ -23,6 +28,8 @@ _OWN = {
     "flux": ("examlops_dagster.schedulers.flux", "FluxScheduler"),
 }
 _LEGACY = ("mock", "slurm")
+_WITH_A_RUNNER = ("slurm", "flux")
+"""Whose commands can be run on another host."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,11 @@ class Choice:
 
 
 def choose_scheduler(
-    environment: Mapping[str, str] | None = None, runner: Runner = run_command
+    environment: Mapping[str, str] | None = None, runner: Runner | None = None
 ) -> Choice:
     """Say which scheduler is used: the named one, else what this host has.
+
+    Where jobs are submitted over SSH, it is what that host has.
 
     ``EXAMLOPS_HPC_SCHEDULER`` names it, else ``EXAMLOPS_SLURM_MODE`` (mock or slurm, as ExaMLOps
     had it). Without either: sbatch on PATH is slurm, a Flux instance that answers is flux.
@@ -59,12 +68,14 @@ def choose_scheduler(
     environment
         By default that of this process.
     runner
-        Asks Flux whether an instance is there.
+        Asks Flux whether an instance is there; by default on the host of the environment.
 
     Raises
     ------
     UsageError
-        The named one is not known; mock never is a guess.
+        The named one is not known; mock never is a guess. Or the transport cannot be used.
+    LaunchError
+        The other host cannot be reached.
     """
     environment = os.environ if environment is None else environment
     for variable, known in (
@@ -76,28 +87,51 @@ def choose_scheduler(
             if name not in known:
                 raise UsageError(f"{variable}={name}: {_unknown(name, known)}")
             return Choice(name, f"{variable} names it")
+    remote = ssh_settings(environment)
+    if remote is not None:
+        return _choose_there(remote, runner or _runner(remote, environment))
+    runner = runner or run_command
     path = environment.get("PATH")
     if shutil.which("sbatch", path=path):
         return Choice("slurm", "sbatch is on PATH")
     if not shutil.which("flux", path=path):
         return Choice("", "neither sbatch nor flux is on PATH, and EXAMLOPS_HPC_SCHEDULER is unset")
     try:
-        answer = runner(["flux", "getattr", "size"], environment=environment, extra=OF_QUERIES)
+        return _flux_that_answers(runner, environment)
     except LaunchError as error:
         return Choice("", f"no Flux instance answers: {error}")
-    if answer.code:
-        return Choice("", f"no Flux instance answers: {answer.words}")
-    return Choice("flux", f"a Flux instance of {answer.stdout.strip()} brokers answers")
 
 
-def make_scheduler(name: str) -> Scheduler:
-    """Make a scheduler by its name.
+def make_scheduler(name: str, environment: Mapping[str, str] | None = None) -> Scheduler:
+    """Make a scheduler by its name; one at the other end of SSH has answered then.
+
+    Parameters
+    ----------
+    environment
+        By default that of this process.
 
     Raises
     ------
     UsageError
-        It is not known, or what an entry point names is no scheduler.
+        It is not known, or what an entry point names is no scheduler; or the transport cannot be
+        used, or not with this scheduler.
+    LaunchError
+        The other host cannot be reached.
     """
+    environment = os.environ if environment is None else environment
+    remote = ssh_settings(environment)
+    if remote is not None and name in known_schedulers():
+        if name not in _WITH_A_RUNNER:
+            raise UsageError(
+                f"the scheduler {name} runs on this host only → unset {HOST_VARIABLE} and "
+                "EXAMLOPS_HPC_TRANSPORT, or use slurm or flux"
+            )
+        from examlops_dagster.schedulers.ssh_scheduler import SshScheduler  # noqa: PLC0415 - rare
+
+        runner = _runner(remote, environment)
+        runner.connect()
+        module, attribute = _OWN[name]
+        return SshScheduler(getattr(import_module(module), attribute)(runner), runner, environment)
     if name in _OWN:
         module, attribute = _OWN[name]
         made = getattr(import_module(module), attribute)()
@@ -109,6 +143,29 @@ def make_scheduler(name: str) -> Scheduler:
     if not isinstance(made, Scheduler):
         raise UsageError(f"the entry point {name!r} of {GROUP} gave no scheduler: {made!r}")
     return made
+
+
+def _choose_there(remote: SshSettings, runner: Runner) -> Choice:
+    here = f"on PATH of {remote.host}"
+    if runner(["sh", "-c", "command -v sbatch"], extra=OF_QUERIES).code == 0:
+        return Choice("slurm", f"sbatch is {here}")
+    if runner(["sh", "-c", "command -v flux"], extra=OF_QUERIES).code:
+        reason = f"neither sbatch nor flux is {here}, in a login shell there"
+        return Choice("", f"{reason}, and EXAMLOPS_HPC_SCHEDULER is unset")
+    return _flux_that_answers(runner, None)
+
+
+def _flux_that_answers(runner: Runner, environment: Mapping[str, str] | None) -> Choice:
+    answer = runner(["flux", "getattr", "size"], environment=environment, extra=OF_QUERIES)
+    if answer.code:
+        return Choice("", f"no Flux instance answers: {answer.words}")
+    return Choice("flux", f"a Flux instance of {answer.stdout.strip()} brokers answers")
+
+
+def _runner(remote: SshSettings, environment: Mapping[str, str]) -> SshRunner:
+    from examlops_dagster.schedulers.ssh import SshRunner  # noqa: PLC0415 - rare
+
+    return SshRunner(remote, environment)
 
 
 def known_schedulers() -> tuple[str, ...]:

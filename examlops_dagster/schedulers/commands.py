@@ -182,6 +182,17 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def cleaning_script() -> str:
+    """Give lines of bash that do on another host what `clean_environment` does here."""
+    names = " ".join(f"${{!{prefix}@}}" for prefix in _SLURM_PREFIXES)
+    dropped = " ".join(sorted(_FLUX_DROPPED))
+    return (
+        f"for name in {names}; do\n"
+        f'  case $name in {"|".join(sorted(_SLURM_KEPT))}) ;; *) unset "$name" ;; esac\n'
+        f"done\nunset {dropped}"
+    )
+
+
 def require_answer(answer: Answer) -> str:
     """Give stdout of a command that worked.
 

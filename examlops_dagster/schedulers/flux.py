@@ -47,6 +47,8 @@ class FluxScheduler:
     """
 
     name = "flux"
+    tasks_have_ids = True
+    """Each task of an array is a job with an id of its own."""
 
     def __init__(self, runner: Runner = run_command) -> None:
         self._run = runner

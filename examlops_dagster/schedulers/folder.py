@@ -6,7 +6,7 @@
     submit.json           the intent: token, asset, resources; written before the submit
     in/                   arguments of the call, values with their serializer
     out/                  what the function returned, or why it did not
-    stdout.log stderr.log messages.jsonl exit.json
+    stdout.log stderr.log messages.jsonl outlets.jsonl exit.json told.json
 
 Of a task of an array the names end in its index: ``in.3/``, ``exit.3.json``. Standard library
 only.
@@ -87,11 +87,52 @@ class JobFolder:
         Absolute.
     index
         Of a task of an array.
+    there
+        Where the job sees it; None for the same path.
+    host
+        To which it is submitted over SSH; empty for this one.
     """
 
-    def __init__(self, path: Path, index: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        index: int | None = None,
+        *,
+        there: Path | None = None,
+        host: str = "",
+    ) -> None:
         self.path = path
+        self.there = path if there is None else there
+        self.host = host
         self._task = "" if index is None else f".{index}"
+
+    @property
+    def seen_there(self) -> JobFolder:
+        """The same as the job sees it."""
+        found = JobFolder(self.there)
+        found._task = self._task
+        return found
+
+    def refresh(self) -> None:
+        """Have what the job writes brought here, where its filesystem is not ours; takes no time."""
+
+    def fetch(self) -> None:
+        """Bring what the job wrote so far, and wait for it.
+
+        Raises
+        ------
+        LaunchError
+            The other host cannot be reached.
+        """
+
+    def is_current(self, since: float) -> bool:  # noqa: ARG002 - of folders that are copied
+        """Tell whether all is here that was there at a time of the monotonic clock."""
+        return True
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is of a task, which shares it with others."""
+        return bool(self._task)
 
     @property
     def script(self) -> Path:
@@ -119,6 +160,16 @@ class JobFolder:
         return self.path / f"messages{self._task}.jsonl"
 
     @property
+    def outlets(self) -> Path:
+        """File to which programs append the datasets that they wrote, one JSON object a line."""
+        return self.path / f"outlets{self._task}.jsonl"
+
+    @property
+    def told(self) -> Path:
+        """File of how much of the messages the run that waits was told."""
+        return self.path / f"told{self._task}.json"
+
+    @property
     def stdout(self) -> Path:
         """Log of stdout."""
         return self.path / f"stdout{self._task}.log"
@@ -140,11 +191,10 @@ class JobFolder:
         return any(path.exists() for path in traces)
 
     def make(self) -> None:
-        """Make the folder and the one of the arguments, for this user alone."""
+        """Make the folder, for this user alone."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(mode=0o700)
         self.path.chmod(0o700)  # whatever the umask is
-        self.inputs.mkdir(mode=0o700)
 
     def exit(self, token: str) -> Exit | None:
         """Read the exit record; None while there is none of this token."""
@@ -177,9 +227,9 @@ class JobFolder:
         return "\n".join(parts)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, whole or not at all."""
-    write_atomically(path, json.dumps(value, indent=1).encode())
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Write a JSON file, whole or not at all; ``durable`` waits until it is on the disk."""
+    write_atomically(path, json.dumps(value, indent=1).encode(), durable=durable)
 
 
 def read_json(path: Path) -> Any:

@@ -75,7 +75,9 @@ def _run(
     try:
         function = resolve(given.entrypoint, call.get("file"))
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code
-        _failed(folder, _described(error), pipes, f"{given.entrypoint} does not resolve")
+        found = _described(error)
+        pipes.failed(error, found.reason)
+        _failed(folder, found, f"{given.entrypoint} does not resolve")
         return JobExit.NOT_RESOLVED
     print(f"[asset-job] {node}: calling {given.entrypoint}", flush=True)  # noqa: T201
     try:
@@ -97,10 +99,13 @@ def _run(
             _keep(folder, outcome, code_version, node)
     except ResultError as error:
         found = Described(error.reason, error.details)
-        _failed(folder, found, pipes, str(node), unusable=True)
+        pipes.failed(error, error.reason)
+        _failed(folder, found, str(node), unusable=True)
         return JobExit.RAISED
     except BaseException as error:  # noqa: BLE001 - sys.exit() in a function is its failure
-        _failed(folder, _described(error), pipes, str(node))
+        found = _described(error)
+        pipes.failed(error, found.reason)
+        _failed(folder, found, str(node))
         return JobExit.RAISED
     print(f"[asset-job] {node}: built", flush=True)  # noqa: T201
     return JobExit.BUILT
@@ -234,7 +239,6 @@ def _described(error: BaseException) -> Described:
 def _failed(
     folder: JobFolder | None,
     found: Described,
-    pipes: JobPipes,
     what: str,
     *,
     unusable: bool = False,
@@ -242,7 +246,6 @@ def _failed(
     _complain(f"{what}: {found.reason}")
     if found.details:
         print(found.details, file=sys.stderr, flush=True)  # noqa: T201
-    pipes.failed = found.reason
     if folder is not None:
         with contextlib.suppress(OSError):
             folder.outputs.mkdir(mode=0o700, exist_ok=True)

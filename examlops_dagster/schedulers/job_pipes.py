@@ -5,20 +5,30 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_DEEPEST = 20
+"""Exceptions in a chain that are told."""
+
 
 class JobPipes:
-    """Dagster Pipes, where the submitter asked for it and the node has it."""
+    """Dagster Pipes, where the submitter asked for it and the node has it.
+
+    Parameters
+    ----------
+    complain
+        Told why it is not opened.
+    """
 
     def __init__(self, complain: Callable[[str], None]) -> None:
         self._complain = complain
-        self.failed = ""
         self._context: Any = None
+        self._failed: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
         if "DAGSTER_PIPES_CONTEXT" in os.environ:
@@ -29,17 +39,38 @@ class JobPipes:
                 self._complain(f"without Dagster Pipes ({type(error).__name__}: {error})")
         return self
 
+    def failed(self, error: BaseException, reason: str) -> None:
+        """Have an exception told when it is closed; ``reason`` stands for one without words."""
+        try:
+            found = traceback.TracebackException.from_exception(error)
+            self._failed = _as_told(found, type(error).__name__)
+        except Exception:  # noqa: BLE001 - its class is the user's
+            self._failed = {"name": type(error).__name__, "message": reason, "stack": []}
+            self._failed.update(cause=None, context=None)
+
     def __exit__(self, *_: object) -> None:
         if self._context is None:
             return
-        exception: dict[str, Any] | None = None
-        if self.failed:
-            exception = {
-                "message": self.failed,
-                "stack": [],
-                "name": self.failed.partition(":")[0],
-                "cause": None,
-                "context": None,
-            }
         with contextlib.suppress(Exception):  # the function may have closed it
-            self._context.close(exception)
+            self._context.close(self._failed)
+
+
+def _as_told(
+    error: traceback.TracebackException, name: str | None, deepest: int = _DEEPEST
+) -> dict[str, Any]:
+    """Give an exception as the protocol has it: `dagster_pipes.PipesException`."""
+    below = deepest - 1
+
+    def chained(other: traceback.TracebackException | None) -> dict[str, Any] | None:
+        return _as_told(other, None, below) if other is not None and below else None
+
+    message = "".join(error.format_exception_only())
+    cause = chained(error.__cause__)
+    hidden = cause is not None or error.__suppress_context__
+    return {
+        "message": message,
+        "stack": error.stack.format(),
+        "name": name or message.strip().rpartition("\n")[2].partition(":")[0],
+        "cause": cause,
+        "context": None if hidden else chained(error.__context__),
+    }

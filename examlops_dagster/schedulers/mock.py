@@ -70,6 +70,7 @@ class MockScheduler:
             "script": str(submission.script),
             "spool": str(self.spool),
             "slots": self.slots,
+            "at_once": submission.at_once or 2 * (os.cpu_count() or 1),
             "limit_seconds": submission.time_limit_seconds,
             "submitted_at": time.time(),
             "tasks": {name: {"state": "PENDING"} for name in tasks},
@@ -105,7 +106,14 @@ class MockScheduler:
     def poll(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobStatus]:
         """See Scheduler."""
         now = datetime.now(timezone.utc)
-        return {job: replace(self._status(job), seen_at=now) for job in jobs}
+        found = {}
+        states: dict[tuple[str, str], Any] = {}
+        for job in jobs:
+            whole = job.job_id, job.token
+            if whole not in states:
+                states[whole] = self._state(job)
+            found[job] = replace(_status(job, states[whole]), seen_at=now)
+        return found
 
     def cancel(self, jobs: Sequence[JobRef]) -> None:
         """See Scheduler."""
@@ -148,25 +156,27 @@ class MockScheduler:
             return None
         return Path(entry["folder"])
 
-    def _status(self, job: JobRef) -> JobStatus:
+    def _state(self, job: JobRef) -> dict[str, Any] | None:
         folder = self._folder(job)
         state = read_json(folder / STATE_FILE) if folder is not None else None
         if not isinstance(state, dict):
-            return JobStatus(JobState.UNKNOWN, reason="no such job")
-        task = state["tasks"].get("" if job.index is None else str(job.index))
-        if task is None:
-            return JobStatus(JobState.UNKNOWN, reason="no such task")
-        return _task_status(task, state)
+            return None
+        return {**state, "is_supervised": _is_supervised(state)}
 
 
-def _task_status(task: Mapping[str, Any], state: Mapping[str, Any]) -> JobStatus:
+def _status(job: JobRef, state: Mapping[str, Any] | None) -> JobStatus:
+    if state is None:
+        return JobStatus(JobState.UNKNOWN, reason="no such job")
+    task = state["tasks"].get("" if job.index is None else str(job.index))
+    if task is None:
+        return JobStatus(JobState.UNKNOWN, reason="no such task")
     word = task["state"]
     found = JobState[word]
     reason = ""
-    if not found.final and not _is_supervised(state):
+    if not found.final and not state["is_supervised"]:
         return JobStatus(JobState.UNKNOWN, word, "its supervisor process is gone")
     if found is JobState.PENDING:
-        reason = "Resources" if state["slots"] else ""
+        reason = "Resources" if state["slots"] or job.index is not None else ""
     return JobStatus(
         found,
         word,

@@ -19,6 +19,7 @@ from typing import Any
 
 GRACE_SECONDS = 5.0
 LOOK_SECONDS = 0.02
+WAITING_LOOK_SECONDS = 0.5
 STATE_FILE = "mock.json"
 CANCEL_FILE = "mock-cancel"
 
@@ -32,6 +33,7 @@ class Supervisor:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.killed_at: dict[str, float] = {}
         self.slots: list[Any] = []
+        self.looked_at = 0.0
 
     def run(self) -> None:
         """Wait for a slot, run the tasks, and write down how each of them ended."""
@@ -45,16 +47,32 @@ class Supervisor:
             if not self.waiting():
                 return
             time.sleep(LOOK_SECONDS)
-        for name in self.waiting():
-            self.start(name)
-        self.write()
-        while self.running:
+        while self.running or self.waiting():
+            self.start_some()
             self.look()
             time.sleep(LOOK_SECONDS)
 
     def waiting(self) -> list[str]:
         """Give the tasks that have not started."""
         return [name for name, t in self.state["tasks"].items() if t["state"] == "PENDING"]
+
+    def start_some(self) -> None:
+        """Start what may run at once; what was cancelled before is never started."""
+        is_full = len(self.running) >= self.state["at_once"]
+        if is_full and time.time() < self.looked_at + WAITING_LOOK_SECONDS:
+            return
+        self.looked_at = time.time()
+        changed = False
+        for name in self.waiting():
+            if self.is_cancelled(name):
+                self.state["tasks"][name].update(state="CANCELLED", ended_at=time.time())
+            elif len(self.running) < self.state["at_once"]:
+                self.start(name)
+            else:
+                continue
+            changed = True
+        if changed:
+            self.write()
 
     def start(self, name: str) -> None:
         """Start one task; ``name`` is its index, empty for a job by itself."""

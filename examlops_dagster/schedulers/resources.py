@@ -23,6 +23,7 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP])(?:i?B)?", re.IGNORECASE)
 _GPUS = re.compile(r"(?:([A-Za-z][A-Za-z0-9_.-]*):)?(\d+)")
 _OPTION = re.compile(r"[a-z][a-z0-9]+(-[a-z0-9]+)*")
 _MEBIBYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+_COMMA = re.compile(r",(?=\s*[A-Za-z_][\w.-]*=)")
 _FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 _EXCLUSIVE_KINDS = ("user", "mcs", "topo")
 
@@ -108,13 +109,16 @@ def parse_resources(resources: Mapping[str, Any]) -> Resources:
 def resources_of_pairs(pairs: Iterable[str]) -> dict[str, Any]:
     """Read ``KEY=VALUE`` texts of a command line; ``slurm.KEY=VALUE`` names an extra option.
 
+    One text may hold several, with commas between them; a comma before anything else belongs to
+    the value (``slurm.nodelist=n1,n2``).
+
     Raises
     ------
     UsageError
         A text that is no such pair, or an unknown key.
     """
     found: dict[str, Any] = {}
-    for pair in pairs:
+    for pair in (each for text in pairs for each in _COMMA.split(text)):
         key, equals, value = pair.partition("=")
         key = key.strip()
         if not equals or not key:

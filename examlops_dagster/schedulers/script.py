@@ -37,7 +37,7 @@ class ScriptPlan:
     token, folder
         Of the job.
     argv
-        What is run; in an array ``--index N`` follows it.
+        What is run.
     roots
         Folders for PYTHONPATH; None leaves it alone.
     variables
@@ -49,7 +49,9 @@ class ScriptPlan:
     scheduler
         Its name says which variable has the index of a task.
     is_array
-        Whether it is started once for each task.
+        Whether it is started once for each task, with ``variables.sh`` of the task's folder.
+    takes_index
+        Whether ``--index N`` follows what is run in an array.
     directory
         Working directory of the program; None for the job's folder.
     """
@@ -64,6 +66,7 @@ class ScriptPlan:
     limit_seconds: float | None = None
     scheduler: str = ""
     is_array: bool = False
+    takes_index: bool = True
     directory: str | None = None
 
 
@@ -91,7 +94,7 @@ def render(plan: ScriptPlan) -> str:
         whole_limit=-1 if plan.limit_seconds is None else int(plan.limit_seconds),
         kill=KILL_SECONDS,
         prepare="\n".join(line for line in lines if line),
-        argv=f'{argv} --index "$index"' if plan.is_array else argv,
+        argv=f'{argv} --index "$index"' if plan.is_array and plan.takes_index else argv,
     )
 
 
@@ -212,7 +215,7 @@ oom_before=$$(oom_kills 2>/dev/null)
 record() {
   local code=$$? reached=false
   trap - EXIT
-  trap '' HUP INT TERM USR1 USR2
+  trap '' HUP INT TERM ALRM USR1 USR2
   if [ $whole_limit -ge 0 ] && [ "$$SECONDS" -ge $whole_limit ]; then
     case $$code in 124 | 137) reached=true ;; esac
   fi
@@ -238,11 +241,12 @@ trap record EXIT
 trap 'pass_on HUP 129' HUP
 trap 'pass_on INT 130' INT
 trap 'pass_on TERM 143' TERM
+trap 'pass_on ALRM 142' ALRM # Flux ends a job so at its limit, and bash alone would say 0
 trap 'pass_on USR1 138' USR1
 trap 'pass_on USR2 140' USR2
 
 # A scheduler that starts the job again leaves the files of the attempt before.
-for left in "exit$$task.json" "messages$$task.jsonl" "out$$task"; do
+for left in "exit$$task.json" "messages$$task.jsonl" "outlets$$task.jsonl" "out$$task"; do
   if [ -e "$$folder/$$left" ]; then
     mv -f -- "$$folder/$$left" "$$folder/$$left.before.$$restart.$$$$"
   fi

@@ -129,7 +129,8 @@ class SlurmScheduler(SlurmAnswers):
             *request,
         ]
         if tasks is not None:
-            argv.append(f"--array={ranges([task - offset for task in tasks])}")
+            at_once = f"%{submission.at_once}" if submission.at_once else ""
+            argv.append(f"--array={ranges([task - offset for task in tasks])}{at_once}")
         argv.append(str(submission.script))
         found = read_submit(self._sbatch(argv, submission.environment or None).stdout)
         if found is None:

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -87,25 +87,28 @@ class Watcher:
         UNKNOWN without ``seen_at`` stands for "not asked yet" and for "no answer", with the
         scheduler's complaint as the reason.
         """
+        return self.statuses([job])[job]
+
+    def statuses(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobStatus]:
+        """Give the same of many jobs, for the price of one."""
         if self._free:
-            return self._scheduler.poll([job])[job]
+            return self._scheduler.poll(jobs)
         now = self._clock()
+        new = is_open = False
         with self._guard:
-            self._wanted[job] = now
-            known = self._board.jobs.get(job)
-            if _is_news(known, now):
-                self._unregistered.add(job)
-            new = known is None or known.status == NOT_ASKED
+            for job in jobs:
+                self._wanted[job] = now
+                known = self._board.jobs.get(job)
+                if _is_news(known, now):
+                    self._unregistered.add(job)
+                new = new or known is None or known.status == NOT_ASKED
+                is_open = is_open or known is None or not known.status.state.final
             due = bool(self._unregistered) or self._is_time(now, new=new)
-        if not (known is not None and known.status.state.final) and due:
+        if is_open and due:
             self._refresh()
         with self._guard:
-            entry = self._board.jobs.get(job)
-            trouble = self._board.trouble
-        if entry is None or entry.status.seen_at is None:
-            why = trouble or (entry.status.reason if entry else "")
-            return JobStatus(JobState.UNKNOWN, reason=why or "not asked yet")
-        return entry.status
+            board = self._board
+        return {job: _last_answer(board, job) for job in jobs}
 
     def forget(self, job: JobRef) -> None:
         """Stop asking for a job: whoever waited for it knows how it ended."""
@@ -226,6 +229,14 @@ class Watcher:
             reason = f"{status.reason}; nothing was heard of it for {since}"
             seen = replace(seen, state=JobState.LOST, reason=reason)
         return replace(entry, status=seen, absent_at=now, absent_seconds=absent)
+
+
+def _last_answer(board: Board, job: JobRef) -> JobStatus:
+    entry = board.jobs.get(job)
+    if entry is None or entry.status.seen_at is None:
+        why = board.trouble or (entry.status.reason if entry else "")
+        return JobStatus(JobState.UNKNOWN, reason=why or "not asked yet")
+    return entry.status
 
 
 def _is_news(entry: Entry | None, now: float) -> bool:

@@ -128,6 +128,11 @@ def test_numbers_may_be_texts_as_the_command_line_gives_them():
     assert "--hold" in sbatch_options(found)
 
 
+def test_one_text_may_hold_several_pairs():
+    given_ = resources_of_pairs(["gpus=4, mem=8G,slurm.nodelist=n1,n2", "qos=high"])
+    assert given_ == {"gpus": "4", "mem": "8G", "qos": "high", "slurm": {"nodelist": "n1,n2"}}
+
+
 @pytest.mark.parametrize("pair", ["gpus", "=4", "gpu=4", "slurm=x", "other.x=1"])
 def test_a_text_that_is_no_pair_is_refused(pair):
     with pytest.raises(UsageError):

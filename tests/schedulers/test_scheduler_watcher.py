@@ -308,3 +308,12 @@ assert watcher.status(a_job(sys.argv[1])).state.word == "RUNNING"
     lines = log.read_text().splitlines()
     assert len(lines) <= 3
     assert lines[-1] == "1 2"
+
+
+def test_many_jobs_are_looked_at_together_with_one_question(make):
+    scheduler = Asked()
+    jobs = [a_job(str(n)) for n in range(100)]
+    found = make(scheduler).statuses(jobs)
+    assert list(found) == jobs
+    assert {status.state for status in found.values()} == {JobState.RUNNING}
+    assert len(scheduler.polls) == 1
