@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from examlops_dagster.core.aliases import Metadata
 from examlops_dagster.core.jobs import JobsLedger
 from examlops_dagster.core.seams import BuildRequest, BuildResult, Progress
 from examlops_dagster.errors import (
@@ -17,15 +18,20 @@ from examlops_dagster.errors import (
     BuildTimeoutError,
     ResultError,
 )
+from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.ends import End, Listener, Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
+from examlops_dagster.orchestrators.outlets import read_outlets
 from examlops_dagster.orchestrators.prepared import (
     build_error,
+    limit_seconds,
     read_outcome,
     resources_of,
 )
-from examlops_dagster.orchestrators.reported import Reported
+from examlops_dagster.orchestrators.programs import versions_of
+from examlops_dagster.orchestrators.reported import Reported, exception_text
 from examlops_dagster.orchestrators.submitting import Job, Quiet, Submitting
+from examlops_dagster.orchestrators.told import Told
 from examlops_dagster.orchestrators.waiting import Waiting
 from examlops_dagster.schedulers.base import (
     FailureClass,
@@ -35,6 +41,7 @@ from examlops_dagster.schedulers.base import (
 )
 from examlops_dagster.schedulers.folder import JobFolder, read_json
 from examlops_dagster.schedulers.messages import Message
+from examlops_dagster.schedulers.tasks import known_id
 
 RETRIES_VARIABLE = "EXAMLOPS_HPC_INFRA_RETRIES"
 
@@ -61,43 +68,76 @@ class BatchBuild:
         environment: Mapping[str, str],
         patience: Patience,
         progress: Progress | None,
+        cancelling: Cancelling | None = None,
     ) -> None:
         self.request = request
-        self.submitting = Submitting(request, entrypoint, scheduler, jobs, environment, progress)
+        self.submitting = Submitting(
+            request, entrypoint, scheduler, jobs, environment, progress, cancelling
+        )
         self.entrypoint = entrypoint
         self.scheduler = scheduler
         self.watch = watch
         self.environment = environment
         self.patience = patience
         self.job: Job | None = None
-        self.reported = Reported(request.node.asset)
-        self._resources: Mapping[str, Any] = request.resources
+        self.reported = Reported.of(request)
+        self.resources: Mapping[str, Any] = request.resources
+        self.delay_seconds = 0.0
+        """How long to wait before another job is submitted."""
+        self._retries = _number(environment.get(RETRIES_VARIABLE), 1)
+        self._failures = 0
+        self._waiting: Waiting | None = None
+        self._waited = False
+        self._exception: Mapping[str, Any] | None = None
+        self._told: Told | None = None
 
     def run(self) -> BuildResult:
         """Find a job of this attempt or submit one, and wait until one of them ends for good."""
-        retries = _number(self.environment.get(RETRIES_VARIABLE), 1)
         resources_of(self.request)
         self.job = self.submitting.earlier()
         while True:
             if self.job is None:
-                self.job = self.submitting.submit(self._resources, self._took)
-            job = self.job
-            end = self._wait(job)
-            if end.state is JobState.COMPLETED:
-                return self._result(job, end)
-            if end.state is JobState.CANCELLED and job.found_again:
-                self.submitting.tell(
-                    f"job {job.row.job_id} was cancelled meanwhile; submitting another"
-                )
-            elif end.state.failure is FailureClass.INFRASTRUCTURE and retries > 0:
-                retries -= 1
-                self.submitting.tell(
-                    f"job {job.row.job_id} ended {end.state.word}; submitting another"
-                )
-                self._avoid(end)
-            else:
-                raise self._error(job, end)
-            self.job = None
+                self.job = self.submitting.submit(self.resources, self.took)
+            end = self.wait_for(self.job).until_end(self.request.pause)
+            if end.leaves_job:
+                self.submitting.cancel(self.job, self.patience.cancel)
+            result = self.ended(end)
+            if result is not None:
+                return result
+            if self.delay_seconds:
+                self.request.pause(self.delay_seconds)
+
+    def ended(self, end: End) -> BuildResult | None:
+        """Record the end of the job, and give the result; None asks for another job.
+
+        Raises
+        ------
+        AssetBuildError
+            If it ended without a result, for good.
+        """
+        job = self.job
+        assert job is not None
+        self._ended(job, end)
+        if end.state is JobState.COMPLETED:
+            return self._result(job, end)
+        if end.state is JobState.CANCELLED and job.found_again:
+            self.delay_seconds = 0.0
+            self.submitting.tell(
+                f"job {job.row.job_id} was cancelled meanwhile; submitting another"
+            )
+        elif end.state.failure is FailureClass.INFRASTRUCTURE and self._retries > 0:
+            self._retries -= 1
+            self.delay_seconds = self.patience.again * 2**self._failures
+            self._failures += 1
+            self.submitting.tell(
+                f"job {job.row.job_id} ended {end.state.word}; submitting another"
+                + (f" in {self.delay_seconds:g} s" if self.delay_seconds else "")
+            )
+            self._avoid(end)
+        else:
+            raise self._error(job, end)
+        self.job = None
+        return None
 
     def interrupted(self, meant: bool) -> bool:
         """Cancel the job, if that is what was meant, and see that it is gone; else leave it.
@@ -108,14 +148,16 @@ class BatchBuild:
             Whether it goes on.
         """
         job = self.job
+        if self._told is not None:
+            self._told.save()
         if job is None:
             return False
         if job.ref is None:
             with Quiet():
-                job.ref = next(iter(self.submitting.find(job.row)), None)
+                job.ref = self.submitting.found(job.row)
         if job.ref is None:
             return False
-        name, number = self.submitting.name(job), job.ref.job_id
+        name, number = self.submitting.name(job), known_id(self.scheduler, job.ref)
         if not meant:
             self.submitting.tell(
                 f"{name} is left running → exa hpc logs {number} --follow; the next request takes "
@@ -133,27 +175,61 @@ class BatchBuild:
         )
         return True
 
-    def _took(self, job: Job) -> None:
+    def took(self, job: Job) -> None:
+        """Have a job, also while its reply is still to come."""
         self.job = job
 
-    def _wait(self, job: Job) -> End:
+    def slim(self) -> None:
+        """Let the values go that were written for the job: those of many keys need much room."""
+        kept = versions_of(self.request)
+        self.request = replace(self.request, arguments=kept)
+        self.submitting.request = self.request
+
+    def wait_for(
+        self,
+        job: Job,
+        watch: Watch | None = None,
+        names: Callable[[], Container[str]] | None = None,
+    ) -> Waiting:
+        """Give the wait for a job, which is ours from now on.
+
+        Parameters
+        ----------
+        watch, names
+            See Waiting; None asks the scheduler for this job alone.
+        """
         assert job.ref is not None
-        self.reported.clear()
+        self.job = job
+        if self._waited:
+            self._restarted()
+        self._waited, self._exception = True, None
+        self._told = Told(job.folder.told, job.folder.messages, self.request.run_id)
         wanted = resources_of(self.request)
-        waiting = Waiting(
+        # one of several threads that wait, or one of several keys
+        mixes = threading.current_thread() is not threading.main_thread() or names is not None
+        self._waiting = Waiting(
             job.ref,
             job.folder,
-            self.watch,
-            Listener(lambda status: self._changed(job, status), self._hear, self.reported.clear),
+            watch or self.watch,
+            Listener(lambda status: self._changed(job, status), self._hear, self._restarted),
             queue_seconds=wanted.queue_time_seconds,
+            limit_seconds=limit_seconds(self.request),
             several_nodes=(wanted.nodes or 1) > 1 or (wanted.ntasks or 1) > 1,
             patience=self.patience,
-            pause=self.request.pause,
+            names=names,
+            result=None if self.entrypoint is None else job.folder.outputs / "result.json",
+            label=str(self.request.node) if mixes else "",
         )
-        end = waiting.until_end()
+        return self._waiting
+
+    def _ended(self, job: Job, end: End) -> None:
+        assert job.ref is not None
+        assert self._waiting is not None
         self.watch.forget(job.ref)
-        if not end.status.state.final and end.state in (JobState.REFUSED, JobState.TIMEOUT):
-            self.submitting.cancel(job, self.patience.cancel)
+        closed = self._waiting.messages.closed
+        if closed is not None:
+            self._exception = closed.exception
+            self._hear(closed)
         status = end.status
         ended = end.exit.time if end.exit is not None else None
         self.submitting.record(
@@ -165,7 +241,6 @@ class BatchBuild:
             exit_code=end.exit_code,
             hosts=status.nodes or (end.exit.host if end.exit is not None else ""),
         )
-        return end
 
     def _changed(self, job: Job, status: JobStatus) -> None:
         because = f" ({status.reason})" if status.reason else ""
@@ -183,8 +258,25 @@ class BatchBuild:
 
     def _hear(self, message: Message) -> None:
         self.reported.hear(message)
+        if message.method == "log" and self._told is not None and self._told.has():
+            return
         if self.request.heard is not None:
             self.request.heard(message.method, message.params)
+
+    def _restarted(self) -> None:
+        """Forget what was said by an attempt that no longer counts."""
+        self.reported.clear()
+        if self._told is not None:
+            self._told.again()
+        if self.request.heard is not None:
+            self.request.heard("restarted", {})
+
+    def _outlets(self, folder: JobFolder) -> tuple[Metadata, ...]:
+        """Give the datasets that the program says it wrote."""
+        found, problems = read_outlets(folder.outlets)
+        for problem in problems:
+            self._hear(Message("log", {"level": "WARNING", "message": problem}))
+        return (*found, *self.reported.events)
 
     def _result(self, job: Job, end: End) -> BuildResult:
         provenance = {
@@ -196,14 +288,17 @@ class BatchBuild:
         }
         if self.entrypoint is None:
             reported = self.reported
-            return BuildResult(None, reported.data_version, reported.metadata, provenance)
-        deadline = time.monotonic() + self.patience.files
+            return BuildResult(
+                None,
+                reported.data_version,
+                reported.metadata,
+                provenance,
+                events=self._outlets(job.folder),
+            )
         found = read_outcome(self.request, job.folder)
-        while found is None and time.monotonic() < deadline:
-            self.request.pause(0.1)
-            found = read_outcome(self.request, job.folder)
         if found is None:
-            raise self._error(job, replace(end, reason=f"it left no result in {job.folder.path}"))
+            reason = f"its result cannot be read: {job.folder.outputs}"
+            raise self._error(job, replace(end, state=JobState.FAILED, reason=reason))
         outcome, code_version = found
         if code_version and self.request.code_version not in ("", code_version):
             provenance["hpc_code_version"] = code_version
@@ -218,6 +313,7 @@ class BatchBuild:
             result,
             data_version=result.data_version or self.reported.data_version,
             metadata={**self.reported.metadata, **result.metadata},
+            events=(*result.events, *self._outlets(job.folder)),
         )
 
     def _error(self, job: Job, end: End) -> AssetBuildError:
@@ -239,7 +335,7 @@ class BatchBuild:
             f"reason: {end.reason or '-'}",
             f"node: {job.row.hosts or '-'}",
             f"folder: {job.folder.path}",
-            str(error.get("details") or ""),
+            str(error.get("details") or exception_text(self._exception)),
             job.folder.last_lines(),
         ]
         kind: type[AssetBuildError] = AssetBuildError
@@ -254,10 +350,10 @@ class BatchBuild:
     def _avoid(self, end: End) -> None:
         """Ask Slurm for another node than the one that failed."""
         if self.scheduler.name == "slurm" and end.status.nodes:
-            own = dict(self._resources.get("slurm") or {})
+            own = dict(self.resources.get("slurm") or {})
             former = f"{own['exclude']}," if own.get("exclude") else ""
             own["exclude"] = f"{former}{end.status.nodes}"
-            self._resources = {**self._resources, "slurm": own}
+            self.resources = {**self.resources, "slurm": own}
 
 
 def _number(text: str | None, default: int) -> int:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from examlops_dagster.core.aliases import Metadata
 from examlops_dagster.core.declarations import AssetOutput, NodeType
+from examlops_dagster.core.outlets import OutletEvents
 from examlops_dagster.core.seams import BuildResult, Node, Value
 from examlops_dagster.errors import ResultError
 from examlops_dagster.formats import encode
@@ -40,7 +41,7 @@ class Outcome:
     metadata
         Facts for the materialization.
     events
-        What a generator function yielded, in order.
+        What a function added to its outlets, or yielded, in order.
     update_detected
         What a sensor said; None for any other node.
     """
@@ -54,7 +55,12 @@ class Outcome:
     def as_result(self, provenance: Mapping[str, str]) -> BuildResult:
         """Give it as an orchestrator has to."""
         return BuildResult(
-            self.value, self.data_version, self.metadata, provenance, self.update_detected
+            self.value,
+            self.data_version,
+            self.metadata,
+            provenance,
+            self.update_detected,
+            self.events,
         )
 
 
@@ -134,8 +140,9 @@ def produce(
     BaseException
         Whatever the function raises.
     """
+    outlets = arguments.get("outlet_events")
+    events: list[Metadata] = outlets.added if isinstance(outlets, OutletEvents) else []
     returned = function(**arguments)
-    events: list[Metadata] = []
     if inspect.isgenerator(returned):
         returned = _exhaust(returned, events, node)
     if inspect.iscoroutine(returned) or inspect.isasyncgen(returned):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,16 +29,23 @@ class Patience:
         Before a request that can never start is refused.
     lost
         While nothing is known of a job.
+    overrun
+        Beyond its time limit, for a job that is still shown as running and left no exit file.
     cancel
         For a cancelled job to be gone.
+    again
+        Before what the cluster failed is submitted again, doubled each time: a bad node would
+        eat all tries within a minute (toil#5452).
     """
 
     settle: float = 30.0
-    clean_settle: float = 0.5
+    clean_settle: float = 0.2
     files: float = 60.0
     refuse: float = 10.0
     lost: float = 900.0
+    overrun: float = 300.0
     cancel: float = 60.0
+    again: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,12 @@ class End:
         """Of the program."""
         return self.exit.code if self.exit is not None else self.status.exit_code
 
+    @property
+    def leaves_job(self) -> bool:
+        """Whether we gave it up while the scheduler still has it: it has to be cancelled."""
+        given_up = self.state in (JobState.REFUSED, JobState.TIMEOUT)
+        return given_up and not self.status.state.final
+
 
 class Watch(Protocol):
     """Tells the state of jobs, with few questions to the scheduler."""
@@ -78,6 +91,10 @@ class Watch(Protocol):
 
     def status(self, job: JobRef) -> JobStatus:
         """Give the latest that is known of a job."""
+        ...
+
+    def statuses(self, jobs: Sequence[JobRef]) -> dict[JobRef, JobStatus]:
+        """Give the same of many jobs, with one look."""
         ...
 
     def forget(self, job: JobRef) -> None:

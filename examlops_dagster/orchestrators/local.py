@@ -17,8 +17,9 @@ from examlops_dagster.errors import (
     LaunchError,
     ResultError,
 )
-from examlops_dagster.formats import dumps, is_plain
+from examlops_dagster.formats import dumps
 from examlops_dagster.orchestrators.calling import Outcome, describe, name_of, produce
+from examlops_dagster.orchestrators.listening import Listening
 from examlops_dagster.orchestrators.messages import (
     Call,
     CommandCall,
@@ -29,6 +30,7 @@ from examlops_dagster.orchestrators.messages import (
 )
 from examlops_dagster.orchestrators.pool import WorkerPool
 from examlops_dagster.orchestrators.process import START_SECONDS, WorkerDiedError, WorkerProcess
+from examlops_dagster.orchestrators.programs import versions_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -95,12 +97,23 @@ class LocalOrchestrator:
                 f"{request.node.asset} has no production function here; load its module with -m"
             )
         if declaration.command:
-            call: Call = CommandCall(declaration.command, _command_environment(request))
-        elif self.in_process or request.timeout_seconds is None:
+            return self._run_command(request)
+        if self.in_process or request.timeout_seconds is None:
             return _run_here(request)
-        else:
-            call = _function_call(request)
-        return self._run_in_worker(request, call)
+        return self._run_in_worker(request, _function_call(request))
+
+    def _run_command(self, request: BuildRequest) -> BuildResult:
+        with Listening(request) as listening:
+            node = request.node
+            environment = {
+                **request.environment,
+                "EXAMLOPS_ASSET": node.asset,
+                "EXAMLOPS_PARTITION": node.partition,
+                "EXAMLOPS_UPSTREAM": json.dumps(versions_of(request)),
+                **listening.variables,
+            }
+            call = CommandCall(request.declaration.command, environment)
+            return listening.result(self._run_in_worker(request, call))
 
     def _run_in_worker(self, request: BuildRequest, call: Call) -> BuildResult:
         _flush_own_output()
@@ -155,13 +168,13 @@ def _build(
     limit: float | None = START_SECONDS
     try:
         worker.start(call)
-        answer = worker.receive(START_SECONDS)
+        answer = worker.receive(START_SECONDS, request.pause)
         if answer is Signal.STALE:
             return None
         if answer is Signal.STARTED:
             started = True
             limit = request.timeout_seconds
-            answer = worker.receive(limit)
+            answer = worker.receive(limit, request.pause)
         payload = worker.receive_bytes() if getattr(answer, "format", None) else None
     except TimeoutError:
         assert limit is not None
@@ -231,20 +244,6 @@ def _function_call(request: BuildRequest) -> FunctionCall:
         arguments,
         declaration.serializer,
     )
-
-
-def _command_environment(request: BuildRequest) -> dict[str, str]:
-    values = {upstream.parameter for upstream in request.declaration.upstreams}
-    versions = {
-        name: version
-        for name, version in request.arguments.items()
-        if name not in values and is_plain(version)
-    }
-    return {
-        "EXAMLOPS_ASSET": request.node.asset,
-        "EXAMLOPS_PARTITION": request.node.partition,
-        "EXAMLOPS_UPSTREAM": json.dumps(versions),
-    }
 
 
 def _error(

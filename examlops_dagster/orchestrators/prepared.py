@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from examlops_dagster.errors import AssetBuildError, ResultError, UsageError
 from examlops_dagster.formats import SUFFIXES, decode, encode, is_plain
 from examlops_dagster.orchestrators.calling import Outcome, describe, import_root
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
+from examlops_dagster.orchestrators.programs import speaking, versions_of
 from examlops_dagster.schedulers.base import Submission, job_name
 from examlops_dagster.schedulers.folder import JobFolder, read_json, write_json
 from examlops_dagster.schedulers.job import MAX_VALUE_VARIABLE, max_value_bytes
@@ -24,6 +27,7 @@ from examlops_dagster.schedulers.script import (
     ScriptPlan,
     job_python,
     python_roots,
+    quote,
     render,
     rerooted,
     write_script,
@@ -34,6 +38,9 @@ _LONGEST_ARGUMENT = 100_000
 """Linux takes 128 KiB for one argument or variable (MAX_ARG_STRLEN)."""
 
 EXCLUDE_VARIABLE = "EXAMLOPS_HPC_ENV_EXCLUDE"
+
+LIMIT_VARIABLE = "EXAMLOPS_ARRAY_LIMIT"
+"""How many tasks of an array run at once; Flux has no such limit."""
 
 
 def resources_of(request: BuildRequest) -> Resources:
@@ -80,28 +87,114 @@ def write_job(
     AssetBuildError
         If the arguments cannot leave this process.
     """
-    node, declaration = request.node, request.declaration
     folder.make()
-    try:
-        directory: str | None = rerooted(str(Path.cwd()), environment)
-    except OSError:
-        directory = None
-    upstream = _versions(request)
-    text = json.dumps(upstream, sort_keys=True)
-    if len(text) > _LONGEST_ARGUMENT:  # versions of thousands of keys go into the call
-        upstream, text = {}, "{}"
-    variables = {
-        "EXAMLOPS_ASSET": node.asset,
-        "EXAMLOPS_PARTITION": node.partition,
-        "EXAMLOPS_UPSTREAM": text,
-        **_pipes(request, folder),
-    }
+    folder.inputs.mkdir(mode=0o700)
+    upstream, text = _upstream(request)
+    if entrypoint is not None:
+        roots = _roots(entrypoint, _directory(environment), environment)
+        _write_call(request, folder, upstream, entrypoint, roots, environment)
+    variables = _variables(request, folder, text)
+    intent = _intent(request, token, scheduler, submitted_at)
+    return _write_script(
+        request,
+        token,
+        folder,
+        scheduler=scheduler,
+        entrypoint=entrypoint,
+        environment=environment,
+        upstream=text,
+        variables=variables,
+        intent={**intent, **_of_attempt(request)},
+    )
+
+
+def write_task(
+    request: BuildRequest,
+    folder: JobFolder,
+    *,
+    entrypoint: Entrypoint | None,
+    environment: Mapping[str, str],
+    former: JobFolder | None = None,
+) -> None:
+    """Write what one task of an array needs, into a folder that is there.
+
+    Parameters
+    ----------
+    former
+        Of a job of the same attempt, whose arguments are taken; the request holds none then.
+
+    Raises
+    ------
+    AssetBuildError
+        If the arguments cannot leave this process.
+    """
+    folder.inputs.mkdir(mode=0o700)
+    if former is not None:
+        shutil.copytree(former.inputs, folder.inputs, dirs_exist_ok=True)
+    elif entrypoint is not None:
+        roots = _roots(entrypoint, _directory(environment), environment)
+        _write_call(request, folder, {}, entrypoint, roots, environment)
+    variables = _variables(request, folder, _upstream(request)[1])
+    lines = [f"export {name}={quote(value)}\n" for name, value in variables.items()]
+    payload = os.fsencode("".join(lines))
+    write_atomically(folder.inputs / "variables.sh", payload, durable=False)
+
+
+def write_array(
+    requests: Sequence[BuildRequest],
+    token: str,
+    folder: JobFolder,
+    *,
+    scheduler: str,
+    entrypoint: Entrypoint | None,
+    environment: Mapping[str, str],
+    submitted_at: datetime,
+) -> Submission:
+    """Write what the tasks of an array share, up to the intent to submit it.
+
+    Their own is there already. All are of one asset, and ask for the same resources.
+    """
+    tasks = [_of_attempt(request) for request in requests]
+    submission = _write_script(
+        requests[0],
+        token,
+        folder,
+        scheduler=scheduler,
+        entrypoint=entrypoint,
+        environment=environment,
+        upstream="{}",
+        variables={},
+        intent={**_intent(requests[0], token, scheduler, submitted_at), "tasks": tasks},
+        is_array=True,
+    )
+    at_once = environment.get(LIMIT_VARIABLE, "").strip()
+    return replace(
+        submission,
+        array=len(requests),
+        at_once=int(at_once) if at_once.isdigit() and int(at_once) else None,
+    )
+
+
+def _write_script(
+    request: BuildRequest,
+    token: str,
+    folder: JobFolder,
+    *,
+    scheduler: str,
+    entrypoint: Entrypoint | None,
+    environment: Mapping[str, str],
+    upstream: str,
+    variables: Mapping[str, str],
+    intent: Mapping[str, Any],
+    is_array: bool = False,
+) -> Submission:
+    node = request.node
+    directory = _directory(environment)
     roots: list[str] | None = None
     if entrypoint is None:
-        argv = list(declaration.command)
+        argv = list(request.declaration.command)
     else:
         roots = _roots(entrypoint, directory, environment)
-        _write_call(request, folder, upstream, entrypoint, roots, environment)
         argv = [
             job_python(environment),
             "-m",
@@ -109,34 +202,41 @@ def write_job(
             *_option("--asset", node.asset),
             *_option("--entrypoint", entrypoint.name),
             "--upstream",
-            text,
-            *_option("--folder", str(folder.path)),
+            upstream,
+            *_option("--folder", str(folder.there)),
             *([] if directory is None else _option("--directory", directory)),
         ]
     limit = limit_seconds(request)
     plan = ScriptPlan(
-        str(node),
+        node.asset if is_array else str(node),
         token,
-        folder.path,
+        folder.there,
         argv,
         roots,
         variables,
         resources_of(request).setup,
         limit,
         scheduler,
+        is_array=is_array,
+        takes_index=entrypoint is not None,
         directory=directory if entrypoint is None else None,
     )
     write_script(folder.script, render(plan))
-    write_json(folder.intent, _intent(request, token, scheduler, submitted_at))
+    over_ssh = {"ssh_host": folder.host, "folder_there": str(folder.there)} if folder.host else {}
+    write_json(folder.intent, {**intent, **over_ssh})
     excluded = re.split(r"[\s,]+", environment.get(EXCLUDE_VARIABLE, ""))
     return Submission(
         token,
         job_name(node.asset, token),
-        folder.script,
-        folder.path,
+        folder.seen_there.script,
+        folder.there,
         dict(request.resources),
         limit,
-        environment={k: v for k, v in environment.items() if k not in excluded},
+        environment={
+            **{k: v for k, v in environment.items() if k not in excluded},
+            **request.environment,
+        },
+        own_variables=request.environment,
     )
 
 
@@ -189,15 +289,30 @@ def _option(name: str, value: str) -> list[str]:
     return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
 
-def _versions(request: BuildRequest) -> dict[str, Any]:
-    """Give the arguments that are versions of ``deps``: an integer each, or one for each key."""
-    edges = {u.name for u in request.declaration.upstreams if u.parameter is None}
-    return {n: given for n, given in request.arguments.items() if n in edges and _is_version(given)}
+def _directory(environment: Mapping[str, str]) -> str | None:
+    """Give the working directory on the cluster; None where this process has none."""
+    try:
+        return rerooted(str(Path.cwd()), environment)
+    except OSError:
+        return None
 
 
-def _is_version(given: Any) -> bool:
-    several = given.values() if isinstance(given, dict) else [given]
-    return all(type(version) is int for version in several)
+def _upstream(request: BuildRequest) -> tuple[dict[str, Any], str]:
+    """Give the versions that go into the command line, also as text."""
+    versions = versions_of(request)
+    text = json.dumps(versions, sort_keys=True)
+    if len(text) > _LONGEST_ARGUMENT:  # versions of thousands of keys go into the call
+        return {}, "{}"
+    return versions, text
+
+
+def _variables(request: BuildRequest, folder: JobFolder, upstream: str) -> dict[str, str]:
+    return {
+        "EXAMLOPS_ASSET": request.node.asset,
+        "EXAMLOPS_PARTITION": request.node.partition,
+        "EXAMLOPS_UPSTREAM": upstream,
+        **_pipes(request, folder),
+    }
 
 
 def _roots(
@@ -235,7 +350,7 @@ def _write_call(
             raise build_error(request, reason) from error
         _check_size(request, name, kept, environment)
         file = f"{number}{SUFFIXES[kept.format]}"
-        write_atomically(folder.inputs / file, kept.payload)
+        write_atomically(folder.inputs / file, kept.payload, durable=not folder.is_task)
         values[name] = {"file": file, "format": kept.format}
     file_there = None
     if entrypoint.file is not None:
@@ -249,7 +364,7 @@ def _write_call(
         "arguments": plain,
         "values": values,
     }
-    write_json(folder.inputs / "call.json", call)
+    write_json(folder.inputs / "call.json", call, durable=not folder.is_task)
 
 
 def _check_size(
@@ -265,30 +380,14 @@ def _check_size(
 
 
 def _pipes(request: BuildRequest, folder: JobFolder) -> dict[str, str]:
-    """Give the variables by which a program opens Dagster Pipes, with files of its folder."""
-    from dagster_pipes import encode_param  # noqa: PLC0415 - not needed to import this module
-
-    node = request.node
-    context = {
-        "asset_keys": [node.asset],
-        "code_version_by_asset_key": {node.asset: request.code_version or None},
-        "provenance_by_asset_key": {node.asset: None},
-        "partition_key": node.partition or None,
-        "partition_key_range": (
-            {"start": node.partition, "end": node.partition} if node.partition else None
-        ),
-        "partition_time_window": None,
-        "run_id": request.run_id or request.build_id,
-        "job_name": None,
-        "retry_number": request.attempt - 1,
-        "extras": {"upstream": _versions(request)},
-    }
-    path = folder.inputs / "pipes.json"
-    write_json(path, context)
-    return {
-        "DAGSTER_PIPES_CONTEXT": encode_param({"path": str(path)}),
-        "DAGSTER_PIPES_MESSAGES": encode_param({"path": str(folder.messages)}),
-    }
+    """Give the variables by which a program speaks to us, with files of its folder."""
+    return speaking(
+        request,
+        context=folder.inputs / "pipes.json",
+        messages=folder.seen_there.messages,
+        outlets=folder.seen_there.outlets,
+        context_there=folder.seen_there.inputs / "pipes.json",
+    )
 
 
 def _intent(
@@ -299,11 +398,16 @@ def _intent(
         "scheduler": scheduler,
         "submitted_at": submitted_at.isoformat(),
         "asset": request.node.asset,
-        "partition": request.node.partition,
-        "fingerprint": request.fingerprint,
-        "build_id": request.build_id,
         "run_id": request.run_id,
         "resources": json.loads(json.dumps(dict(request.resources), default=str)),
         "host": os.uname().nodename,
         "pid": os.getpid(),
+    }
+
+
+def _of_attempt(request: BuildRequest) -> dict[str, Any]:
+    return {
+        "partition": request.node.partition,
+        "fingerprint": request.fingerprint,
+        "build_id": request.build_id,
     }

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,16 @@ class WorkerProcess:
         except OSError as error:
             raise WorkerDiedError(self._how_it_ended()) from error
 
-    def receive(self, timeout_seconds: float | None) -> Any:
+    def receive(
+        self, timeout_seconds: float | None, pause: Callable[[float], None] | None = None
+    ) -> Any:
         """Wait for the next message.
+
+        Parameters
+        ----------
+        pause
+            Called now and then with 0: raises what interrupts the waiting in another thread than
+            the main one.
 
         Raises
         ------
@@ -129,6 +138,8 @@ class WorkerProcess:
         while not self._link.poll(max(0.0, min(left, _LOOK_SECONDS))):
             if left <= 0:
                 raise TimeoutError
+            if pause is not None:
+                pause(0)
             # No end of file: a process that the function forked may hold the connection open.
             if not self.is_alive and not self._link.poll(0):
                 raise WorkerDiedError(self._how_it_ended())

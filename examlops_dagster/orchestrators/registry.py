@@ -90,8 +90,15 @@ def make(
         )
 
         return SchedulerOrchestrator(jobs, progress=progress)
+    if name == "prefect":
+        from examlops_dagster.orchestrators.prefect import (  # noqa: PLC0415 - as above
+            PrefectOrchestrator,
+        )
+
+        return PrefectOrchestrator()
     for point in entry_points(group=GROUP):
         if point.name == name:
-            made: AssetOrchestrator = point.load()()
-            return made
+            from examlops_dagster.orchestrators.examlops import adapted  # noqa: PLC0415 - as above
+
+            return adapted(point.load()())
     raise LaunchError(f"orchestrator {name!r} is not installed → install the package that has it")

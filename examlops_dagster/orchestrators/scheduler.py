@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.jobs import JobsLedger
 from examlops_dagster.core.seams import (
     LEFT_RUNNING,
     AssetOrchestrator,
     BuildRequest,
     BuildResult,
+    Ended,
     Progress,
 )
-from examlops_dagster.errors import LaunchError
+from examlops_dagster.errors import AssetBuildError, LaunchError
+from examlops_dagster.orchestrators.array import ArrayBuild
 from examlops_dagster.orchestrators.batch import BatchBuild
+from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.ends import Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint, entrypoint_of
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.prepared import build_error
+from examlops_dagster.orchestrators.submitting import cancel_all
 from examlops_dagster.schedulers.base import Scheduler
 
 FALLBACK_VARIABLE = "EXAMLOPS_ASSET_FALLBACK"
@@ -54,6 +61,8 @@ class SchedulerOrchestrator:
     """
 
     name = "scheduler"
+    waits_by_pauses = True
+    """Its waits consist of the request's pauses."""
 
     def __init__(
         self,
@@ -70,6 +79,7 @@ class SchedulerOrchestrator:
         self.progress = progress
         self._scheduler = scheduler
         self._watch: Watch | None = None
+        self._cancelling: Cancelling | None = None
         self._local: AssetOrchestrator | None = None
         self._lock = threading.Lock()
 
@@ -103,13 +113,9 @@ class SchedulerOrchestrator:
             raise LaunchError(
                 f"{request.node.asset} has no production function here; load its module with -m"
             )
-        entrypoint: Entrypoint | None = None
-        if not declaration.command:
-            assert declaration.function is not None
-            found = entrypoint_of(declaration.function)
-            if isinstance(found, str):
-                return self._fall_back(request, found)
-            entrypoint = found
+        entrypoint = _entrypoint(declaration)
+        if isinstance(entrypoint, str):
+            return self._fall_back(request, entrypoint)
         scheduler, why = self._chosen()
         if scheduler is None:
             return self._fall_back(request, why)
@@ -123,6 +129,7 @@ class SchedulerOrchestrator:
                 environment=self.environment,
                 patience=self.patience,
                 progress=self.progress,
+                cancelling=self._cancelling_of(scheduler),
             )
             try:
                 return build.run()
@@ -132,16 +139,65 @@ class SchedulerOrchestrator:
                     setattr(error, LEFT_RUNNING, left)
                 raise
 
+    def run_many(self, requests: Iterable[BuildRequest]) -> Generator[Ended, None, None]:
+        """Run builds of one asset as few submissions; see ManyAtOnce, and `run` for the errors."""
+        requests = iter(requests)
+        for first in requests:
+            every = itertools.chain([first], requests)
+            entrypoint = _entrypoint(first.declaration)
+            scheduler, why = self._chosen()
+            if isinstance(entrypoint, str):
+                scheduler, why, entrypoint = None, entrypoint, None
+            if scheduler is None:
+                yield from self._fall_back_each(every, why)
+                return
+            with _noted_signals() as signals:
+                array = ArrayBuild(
+                    entrypoint,
+                    scheduler,
+                    self._watch_of(scheduler),
+                    jobs=self.jobs,
+                    environment=self.environment,
+                    patience=self.patience,
+                    progress=self.progress,
+                )
+                try:
+                    yield from array.run(every)
+                except BaseException as error:
+                    stopped = not isinstance(error, Exception)
+                    meant = stopped and self._is_meant(first, error, signals)
+                    setattr(error, LEFT_RUNNING, array.interrupted(meant))
+                    raise
+
+    def _fall_back_each(
+        self, requests: Iterable[BuildRequest], why: str
+    ) -> Generator[Ended, None, None]:
+        for request in requests:
+            try:
+                yield request, self._fall_back(request, why)
+            except AssetBuildError as error:
+                yield request, error
+
+    def waits_for(self, declaration: Declaration) -> bool:
+        """Whether a build of it waits for a job; one that falls back runs here.
+
+        Raises
+        ------
+        ExamlopsError
+            If the environment names a scheduler that there is not.
+        """
+        return not isinstance(_entrypoint(declaration), str) and self._chosen()[0] is not None
+
     def _chosen(self) -> tuple[Scheduler | None, str]:
-        if self._scheduler is not None:
-            return self._scheduler, ""
         from examlops_dagster.schedulers import choose  # noqa: PLC0415 - only where one is needed
 
-        choice = choose.choose_scheduler(self.environment)
-        if not choice.found:
-            return None, choice.reason
-        self._scheduler = choose.make_scheduler(choice.name)
-        return self._scheduler, ""
+        with self._lock:  # one for all threads: it may hold a connection
+            if self._scheduler is None:
+                choice = choose.choose_scheduler(self.environment)
+                if not choice.found:
+                    return None, choice.reason
+                self._scheduler = choose.make_scheduler(choice.name, self.environment)
+            return self._scheduler, ""
 
     def _watch_of(self, scheduler: Scheduler) -> Watch:
         with self._lock:
@@ -150,6 +206,12 @@ class SchedulerOrchestrator:
 
                 self._watch = Watcher(scheduler, self.environment)
             return self._watch
+
+    def _cancelling_of(self, scheduler: Scheduler) -> Cancelling:
+        with self._lock:
+            if self._cancelling is None:
+                self._cancelling = Cancelling(scheduler, cancel_all)
+            return self._cancelling
 
     def _fall_back(self, request: BuildRequest, why: str) -> BuildResult:
         if self.environment.get(FALLBACK_VARIABLE, "").strip().lower() == "refuse":
@@ -162,9 +224,7 @@ class SchedulerOrchestrator:
                 self._local = LocalOrchestrator()
         result = self._local.run(request)
         provenance = {**result.provenance, "fallback": f"local ({why})"}
-        return BuildResult(
-            result.value, result.data_version, result.metadata, provenance, result.update_detected
-        )
+        return replace(result, provenance=provenance)
 
     @staticmethod
     def _is_meant(request: BuildRequest, error: BaseException, signals: list[int]) -> bool:
@@ -173,6 +233,13 @@ class SchedulerOrchestrator:
         if request.ends_job is not None:
             return request.ends_job(number)
         return number == signal.SIGINT if signals else isinstance(error, KeyboardInterrupt)
+
+
+def _entrypoint(declaration: Declaration) -> Entrypoint | str | None:
+    """Give what a job imports (nothing for a command), or why it cannot."""
+    if declaration.command or declaration.function is None:
+        return None
+    return entrypoint_of(declaration.function)
 
 
 @contextmanager

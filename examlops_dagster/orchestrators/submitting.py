@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from examlops_dagster.core.jobs import HpcJob, JobsLedger
 from examlops_dagster.core.seams import BuildRequest, Progress
 from examlops_dagster.errors import AssetBuildError, ExamlopsError, LaunchError
+from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
 from examlops_dagster.orchestrators.prepared import (
     build_error,
@@ -21,7 +22,9 @@ from examlops_dagster.orchestrators.prepared import (
     write_job,
 )
 from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus, Scheduler, Submission
-from examlops_dagster.schedulers.folder import JobFolder, job_root
+from examlops_dagster.schedulers.folder import JobFolder
+from examlops_dagster.schedulers.folders import folders_of, host_of
+from examlops_dagster.schedulers.tasks import known_id, ref_of
 
 SUBMIT_TRIES = 4
 SUBMIT_DELAY_SECONDS = 1.0
@@ -53,6 +56,10 @@ class Job:
     found_again: bool = False
 
 
+Find = Callable[[HpcJob], list[JobRef]]
+"""Looks a submit up by the token of one of its rows."""
+
+
 class Submitting:
     """The dealings with a scheduler over one request.
 
@@ -68,6 +75,8 @@ class Submitting:
         The submitter's.
     progress
         Told what happens.
+    cancelling
+        Cancels jobs together with those of other threads; None cancels each by itself.
     """
 
     def __init__(
@@ -78,6 +87,7 @@ class Submitting:
         jobs: JobsLedger | None,
         environment: Mapping[str, str],
         progress: Progress | None,
+        cancelling: Cancelling | None = None,
     ) -> None:
         self.request = request
         self.entrypoint = entrypoint
@@ -85,6 +95,8 @@ class Submitting:
         self.jobs = jobs
         self.environment = environment
         self.progress = progress
+        self._cancelling = cancelling
+        self._folders = folders_of(scheduler, environment)
 
     def earlier(self) -> Job | None:
         """Take over a job of the same attempt that outlived its waiter."""
@@ -95,18 +107,31 @@ class Submitting:
         except ExamlopsError:
             _logger.warning("earlier jobs of %s are not known", self.request.node, exc_info=True)
             return None
+        return self.taken_over(rows, self.find)
+
+    def taken_over(self, rows: Sequence[HpcJob], find: Find) -> Job | None:
+        """Take over one of the jobs of this attempt that outlived their waiter.
+
+        Parameters
+        ----------
+        rows
+            Newest first.
+        find
+            Looks a submit up that left no id.
+        """
         for row in rows:
-            if row.scheduler != self.scheduler.name:
+            path = Path(row.folder)
+            if (row.scheduler, host_of(path)) != (self.scheduler.name, self._folders.host):
                 continue
-            job = Job(row, JobFolder(Path(row.folder)), found_again=True)
-            job.ref = self._ref(row)
+            job = Job(row, self._folders.at(path, row.array_index), found_again=True)
+            job.ref = ref_of(row) if row.job_id else self.found(row, find)
             if job.ref is None:
                 reason = "it never reached the scheduler"
                 self.record(job, state=JobState.REFUSED.word, reason=reason)
                 continue
             self.record(
                 job,
-                job_id=job.ref.job_id,
+                job_id=known_id(self.scheduler, job.ref),
                 cluster=job.ref.cluster,
                 build_id=self.request.build_id,
                 run_id=self.request.run_id,
@@ -115,18 +140,13 @@ class Submitting:
             return job
         return None
 
-    def _ref(self, row: HpcJob) -> JobRef | None:
-        if row.job_id:
-            return JobRef(row.scheduler, row.job_id, row.token, row.submitted_at, row.cluster)
-        return self._found(row)
-
-    def _found(self, row: HpcJob) -> JobRef | None:
+    def found(self, row: HpcJob, find: Find | None = None) -> JobRef | None:
         """Look for a job without an id: at the scheduler, which forgets, and in its folder."""
-        found = self.find(row)
+        found = [ref for ref in (find or self.find)(row) if ref.index == row.array_index]
         if found:
             return found[0]
-        if JobFolder(Path(row.folder)).has_run:
-            return JobRef(row.scheduler, "", row.token, row.submitted_at)
+        if self._folders.at(Path(row.folder), row.array_index).has_run:
+            return ref_of(row)
         return None
 
     def submit(self, resources: Mapping[str, Any], started: Callable[[Job], None]) -> Job:
@@ -138,7 +158,7 @@ class Submitting:
             If the scheduler refused it, or does not say whether it took it.
         """
         token = secrets.token_hex(16)
-        folder = JobFolder(job_root(self.environment) / token)
+        folder = self._folders.new(token)
         now = datetime.now(timezone.utc)
         try:
             submission = write_job(
@@ -153,7 +173,7 @@ class Submitting:
         except OSError as error:
             reason = f"the folder of its job cannot be written: {error}"
             raise build_error(self.request, reason) from error
-        job = Job(self._row(token, folder, now), folder)
+        job = Job(self.row(token, folder, now), folder)
         started(job)
         self.record(job)
         job.ref = self._submitted(job, submission)
@@ -175,7 +195,7 @@ class Submitting:
             except LaunchError as error:
                 if not error.transient:
                     raise self._refused(job, str(error)) from error
-                found = self._found(job.row)
+                found = self.found(job.row)
                 if found is not None:
                     return found
                 last = error
@@ -211,24 +231,9 @@ class Submitting:
     def cancel(self, job: Job, seconds: float) -> JobStatus:
         """Cancel, and wait until the scheduler says that it is gone, for so many seconds."""
         assert job.ref is not None
-        deadline = time.monotonic() + seconds
-        again, absent = 0.0, 0
-        status = JobStatus(JobState.UNKNOWN)
-        while time.monotonic() < deadline and not status.state.final:
-            try:
-                if time.monotonic() >= again:
-                    again = time.monotonic() + 10
-                    self.scheduler.cancel([job.ref])
-                status = self.scheduler.poll([job.ref])[job.ref]
-                known = status.state is not JobState.UNKNOWN or status.seen_at is None
-                absent = 0 if known else absent + 1
-                if absent >= _ABSENT_ANSWERS:
-                    return replace(status, state=JobState.CANCELLED)
-            except LaunchError as error:
-                _logger.warning("%s: %s", self.name(job), error)
-            if not status.state.final:
-                time.sleep(0.05 if getattr(self.scheduler, "is_free_to_ask", False) else 1.0)
-        return status
+        if self._cancelling is not None:
+            return self._cancelling.cancel(job.ref, seconds)
+        return cancel_all(self.scheduler, [job.ref], seconds)[job.ref]
 
     def name(self, job: Job) -> str:
         """Name a job for people."""
@@ -239,8 +244,11 @@ class Submitting:
         _logger.info("%s: %s", self.request.node, text)
         if self.progress is not None:
             self.progress(f"{self.request.node}: {text}")
+        if self.request.told is not None:
+            self.request.told(text)
 
-    def _row(self, token: str, folder: JobFolder, now: datetime) -> HpcJob:
+    def row(self, token: str, folder: JobFolder, now: datetime, index: int | None = None) -> HpcJob:
+        """Give what is remembered of a job before it is submitted."""
         wanted = resources_of(self.request)
         per_node = (
             wanted.gpus_per_node.count * (wanted.nodes or 1) if wanted.gpus_per_node else None
@@ -258,6 +266,7 @@ class Submitting:
             nodes=wanted.nodes,
             gpus=wanted.gpus.count if wanted.gpus else per_node,
             cpus=wanted.cpus_per_task,
+            array_index=index,
         )
 
     def record(self, job: Job, **changes: Any) -> None:
@@ -266,6 +275,33 @@ class Submitting:
         if self.jobs is not None:
             with Quiet():
                 self.jobs.record(job.row)
+
+
+def cancel_all(
+    scheduler: Scheduler, jobs: Sequence[JobRef], seconds: float
+) -> dict[JobRef, JobStatus]:
+    """Cancel many jobs with few commands, and wait for so many seconds until they are gone."""
+    deadline = time.monotonic() + seconds
+    again = 0.0
+    absent = dict.fromkeys(jobs, 0)
+    found = dict.fromkeys(jobs, JobStatus(JobState.UNKNOWN))
+    left = list(jobs)
+    while left and time.monotonic() < deadline:
+        try:
+            if time.monotonic() >= again:
+                again = time.monotonic() + 10
+                scheduler.cancel(left)
+            for job, status in scheduler.poll(left).items():
+                known = status.state is not JobState.UNKNOWN or status.seen_at is None
+                absent[job] = 0 if known else absent[job] + 1
+                gone = absent[job] >= _ABSENT_ANSWERS
+                found[job] = replace(status, state=JobState.CANCELLED) if gone else status
+        except LaunchError as error:
+            _logger.warning("%s: %s", scheduler.name, error)
+        left = [job for job in left if not found[job].state.final]
+        if left:
+            time.sleep(0.05 if getattr(scheduler, "is_free_to_ask", False) else 1.0)
+    return found
 
 
 class Quiet:

@@ -101,3 +101,44 @@ def wrapper(**upstream):
 
 
 hidden = original
+
+
+def of_key(key, **upstream):
+    print("building", key, flush=True)
+    if key.startswith("bad"):
+        raise ValueError(f"{key} is no good")
+    return {"key": key, "task": os.environ.get("EXAMLOPS_PARTITION"), **upstream}
+
+
+def of_key_slowly(key, folder, seconds):
+    Path(folder, f"started-{key}").write_text(str(os.getpid()))
+    time.sleep(seconds)
+    return key
+
+
+def talks(folder, **upstream):
+    Path(folder, f"started-{os.getpid()}").touch()
+    print("first line", flush=True)
+    while not Path(folder, "go on").exists():
+        time.sleep(0.05)
+    print("last line", flush=True)
+    return "talked"
+
+
+def environment(**upstream):
+    return dict(os.environ)
+
+
+def fails_for_a_cause(**upstream):
+    try:
+        {}["the cause"]
+    except KeyError as error:
+        raise OSError("this is why") from error
+
+
+def takes_memory(mebibytes, **upstream):
+    held = bytearray(mebibytes << 20)
+    for start in range(0, len(held), 4096):
+        held[start] = 1
+    time.sleep(20)
+    return len(held)

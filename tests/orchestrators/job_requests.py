@@ -12,7 +12,9 @@ from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
 from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus
 from examlops_dagster.schedulers.mock import MockScheduler
 
-IMPATIENT = Patience(settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, lost=0.5, cancel=15.0)
+IMPATIENT = Patience(
+    settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, lost=0.5, cancel=15.0, again=0.0
+)
 
 
 def job_request(function, arguments=None, *, name="numbers", partition="", resources=None, **more):
@@ -46,8 +48,19 @@ class MemoryJobs:
 
     def record(self, job):
         assert isinstance(job, HpcJob)
-        self.rows[job.token] = job
-        self.states.append(job.state)
+        self.record_all([job])
+
+    def record_all(self, jobs):
+        for job in jobs:
+            self.rows[job.key] = job
+            self.states.append(job.state)
+
+    def unclaimed_of(self, asset):
+        found = {}
+        for job in reversed(self.rows.values()):
+            if job.node.asset == asset and job.state in OPEN_STATES:
+                found.setdefault(job.node, []).append(job)
+        return found
 
     def unclaimed(self, node, fingerprint):
         return [

@@ -212,7 +212,7 @@ def test_pipes_of_the_job_are_heard(mock, caplog):
     assert decode(result.value) == {"partition": "2026-01-05"}
     assert "numbers: from the job" in caplog.text
     methods = [method for method, _ in mock.heard]
-    assert methods == ["opened", "log", "report_asset_materialization"]
+    assert methods == ["opened", "log", "report_asset_materialization", "closed"]
 
 
 def test_a_command_is_a_job_without_our_package(mock, tmp_path):

@@ -84,3 +84,52 @@ def test_a_cancelled_job_is_gone(slurm, tmp_path, by_us):
     )
     assert job_id not in found.stdout.split()
     assert slurm.jobs.only.state == "CANCELLED"
+
+
+def test_a_job_that_takes_more_memory_than_it_asked_for_is_a_failure_that_says_so(slurm):
+    request = job_request(functions.takes_memory, {"mebibytes": 400}, resources={"mem": "100M"})
+    with pytest.raises(AssetBuildError, match=r"ended (FAILED|OUT_OF_MEMORY)") as caught:
+        slurm.run(request)
+    assert "memory" in caught.value.details.lower()
+    assert slurm.jobs.only.state in ("FAILED", "OUT_OF_MEMORY")
+
+
+def test_a_job_that_can_never_start_is_refused_and_gone(slurm):
+    request = job_request(functions.versions, resources={"time": "2:00:00", "partition": "short"})
+    with pytest.raises(AssetBuildError, match=r"ended REFUSED .*PartitionTimeLimit|refused"):
+        slurm.run(request)
+    job_id = slurm.jobs.only.job_id
+    assert not job_id or job_id not in queue()
+
+
+def test_a_job_on_a_node_that_fails_is_tried_again_on_another(slurm, tmp_path):
+    failed = []
+
+    def fail():
+        wait_until(lambda: list(tmp_path.glob("started-*")), 60)
+        command = ["squeue", "-h", "-j", slurm.jobs.only.job_id, "-o", "%N"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        failed.append(answer.stdout.strip())
+        set_node(failed[0], "down")
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    try:
+        result = slurm.run(job_request(functions.sleeps, {"folder": str(tmp_path), "seconds": 6}))
+    finally:
+        thread.join()
+        set_node(failed[0], "resume")
+    assert decode(result.value) == "slept"
+    assert result.provenance["node"] not in failed
+    assert [row.state for row in slurm.jobs.rows.values()] == ["NODE_FAIL", "COMPLETED"]
+
+
+def set_node(node, state):
+    command = ["scontrol", "update", f"nodename={node}", f"state={state}", "reason=test"]
+    subprocess.run(command, check=state == "down", capture_output=True, timeout=60)
+
+
+def queue():
+    command = ["squeue", "-h", "-t", "PD,R,CG", "-o", "%i"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return answer.stdout.split()

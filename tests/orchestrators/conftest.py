@@ -1,0 +1,38 @@
+import importlib
+import os
+
+import pytest
+from prefect_server import CLIENT_SETTINGS, PrefectServer
+
+
+@pytest.fixture(scope="session")
+def prefect_client(tmp_path_factory):
+    """Import Prefect with a home of its own; it reads its settings once."""
+    folder = tmp_path_factory.mktemp("prefect-client")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in list(os.environ):
+            if name.startswith("PREFECT_"):
+                monkeypatch.delenv(name)
+        for name, value in CLIENT_SETTINGS.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PREFECT_HOME", str(folder))
+        yield importlib.import_module("prefect")
+
+
+@pytest.fixture(scope="session")
+def prefect_server(prefect_client, tmp_path_factory):
+    server = PrefectServer(tmp_path_factory.mktemp("prefect-server"))
+    try:
+        yield server.wait()
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def mortal_server(prefect_server, tmp_path):
+    """Give a server that a test may kill; making its tables anew would take the longest."""
+    server = PrefectServer(tmp_path / "server", copy_of=prefect_server)
+    try:
+        yield server.wait()
+    finally:
+        server.kill()

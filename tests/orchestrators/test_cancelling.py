@@ -1,0 +1,82 @@
+"""Jobs of many threads, cancelled with few commands."""
+
+import threading
+import time
+from datetime import datetime, timezone
+
+import pytest
+from job_requests import Scripted, status
+
+from examlops_dagster.errors import LaunchError
+from examlops_dagster.orchestrators.cancelling import GATHER_SECONDS, Cancelling
+from examlops_dagster.orchestrators.submitting import cancel_all
+from examlops_dagster.schedulers.base import JobRef, JobState
+
+
+class Counting(Scripted):
+    """Counts the commands, and takes its time for each."""
+
+    def __init__(self, *statuses):
+        super().__init__(*statuses)
+        self.commands = []
+
+    def cancel(self, jobs):
+        self.commands.append(len(jobs))
+        time.sleep(0.2)
+        super().cancel(jobs)
+
+
+def job(n):
+    return JobRef("slurm", str(n), f"{n:032x}", datetime.now(timezone.utc))
+
+
+def test_a_hundred_threads_take_few_commands():
+    scheduler = Counting(status("RUNNING"))
+    cancelling = Cancelling(scheduler, cancel_all)
+    found = {}
+
+    def cancel(n):
+        found[n] = cancelling.cancel(job(n), 10)
+
+    threads = [threading.Thread(target=cancel, args=(n,)) for n in range(100)]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert time.monotonic() - started < 5
+    assert {found[n].state for n in range(100)} == {JobState.CANCELLED}
+    assert sum(scheduler.commands) == 100
+    assert len(scheduler.commands) <= 10
+
+
+def test_one_by_itself_is_cancelled_soon():
+    scheduler = Counting(status("RUNNING"))
+    started = time.monotonic()
+    assert Cancelling(scheduler, cancel_all).cancel(job(1), 10).state is JobState.CANCELLED
+    assert time.monotonic() - started < GATHER_SECONDS + 2
+
+
+def test_what_does_not_go_is_told_after_its_time():
+    scheduler = Scripted(LaunchError("no answer", transient=True))
+    scheduler.cancel = lambda jobs: None
+    found = Cancelling(scheduler, cancel_all).cancel(job(1), 0.3)
+    assert not found.state.final
+
+
+def test_a_failure_reaches_all_who_wait():
+    def broken(*_):
+        raise ValueError("broken")
+
+    cancelling = Cancelling(Scripted(), broken)
+    ends = []
+
+    def follow():
+        ends.append(cancelling.cancel(job(2), 1).state)
+
+    follower = threading.Timer(0.05, follow)
+    follower.start()
+    with pytest.raises(ValueError, match="broken"):
+        cancelling.cancel(job(1), 1)
+    follower.join(10)
+    assert ends == [JobState.UNKNOWN]
