@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 from examlops_dagster.core.declarations import DEFAULT_KIND, Declaration, Upstream
 from examlops_dagster.core.partitions import parse_space
-from examlops_dagster.store.engine import Database
+from examlops_dagster.store.engine import Connection, Database
 
 COMMAND_LINE = "command line"
+
+Former = Literal["replaced", "relinked", "kept"]
+
+_RELINK = (
+    "UPDATE SET kind = excluded.kind, deps = excluded.deps, "
+    "declared_by = excluded.declared_by, declared_at = excluded.declared_at"
+)
+_ON_CONFLICT: dict[Former, str] = {
+    "replaced": f"{_RELINK}, description = excluded.description, partitions = excluded.partitions",
+    "relinked": _RELINK,
+    "kept": "NOTHING",
+}
 
 
 class Catalog:
@@ -35,6 +48,7 @@ class Catalog:
         deps: Sequence[str] = (),
         description: str | None = None,
         partitions: str | None = None,
+        former: Former = "replaced",
     ) -> Declaration:
         """Write a declaration, in place of a former one of that name, and give it.
 
@@ -46,6 +60,8 @@ class Catalog:
             Who declares.
         partitions
             Text such as ``daily:2024-01-01``; see `parse_space`.
+        former
+            What becomes of a former one: of a relinked one description and partitions stay.
 
         Raises
         ------
@@ -54,20 +70,16 @@ class Catalog:
         """
         declaration = _declaration(name, kind, deps, description, partitions)
         with self._database.write() as connection:
-            connection.execute(
-                "INSERT INTO declarations (name, kind, deps, description, partitions, "
-                "declared_by, declared_at) VALUES (:name, :kind, :deps, :description, "
-                ":partitions, :actor, :now) ON CONFLICT (name) DO UPDATE SET "
-                "kind = excluded.kind, deps = excluded.deps, description = excluded.description, "
-                "partitions = excluded.partitions, declared_by = excluded.declared_by, "
-                "declared_at = excluded.declared_at",
-                name=name,
+            insert_declaration(
+                connection,
+                name,
+                now=now,
+                actor=actor,
                 kind=kind,
-                deps=json.dumps(list(deps)),
+                deps=deps,
                 description=description,
                 partitions=partitions,
-                actor=actor,
-                now=now.timestamp(),
+                former=former,
             )
         return declaration
 
@@ -88,6 +100,33 @@ class Catalog:
                 "ORDER BY declared_at, name"
             )
         return [_declaration(r[0], r[1], json.loads(r[2]), r[3], r[4]) for r in rows]
+
+
+def insert_declaration(
+    connection: Connection,
+    name: str,
+    *,
+    now: datetime,
+    actor: str,
+    kind: str = DEFAULT_KIND,
+    deps: Sequence[str] = (),
+    description: str | None = None,
+    partitions: str | None = None,
+    former: Former = "replaced",
+) -> None:
+    """Write a declaration inside a transaction; see `Catalog.declare`."""
+    connection.execute(
+        "INSERT INTO declarations (name, kind, deps, description, partitions, "  # noqa: S608
+        "declared_by, declared_at) VALUES (:name, :kind, :deps, :description, "
+        f":partitions, :actor, :now) ON CONFLICT (name) DO {_ON_CONFLICT[former]}",
+        name=name,
+        kind=kind,
+        deps=json.dumps(list(deps)),
+        description=description,
+        partitions=partitions,
+        actor=actor,
+        now=now.timestamp(),
+    )
 
 
 def _declaration(
