@@ -1,0 +1,1 @@
+"""What may be built and by whom, what happened, and what was made from what."""
