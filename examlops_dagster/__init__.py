@@ -18,6 +18,7 @@ from examlops_dagster.core.partitions import (
     all_keys,
     daily,
     dynamic,
+    each_event,
     hourly,
     keys,
     monthly,
@@ -36,7 +37,10 @@ from examlops_dagster.errors import (
 from examlops_dagster.version import __version__
 
 if TYPE_CHECKING:
+    from examlops_dagster.catalog.views import FeatureView
     from examlops_dagster.dagster_bridge.definitions import build_definitions
+    from examlops_dagster.dagster_bridge.executor import waiting_executor
+    from examlops_dagster.dagster_bridge.pipes import PipesFluxClient, PipesSlurmClient
     from examlops_dagster.dagster_bridge.run import materialize
     from examlops_dagster.project import (
         asset_status,
@@ -44,14 +48,21 @@ if TYPE_CHECKING:
         mark_source_changed,
         plan,
     )
+    from examlops_dagster.project.datasets import apply_view, record_dataset_revision
 
 _LAZY = {
+    "FeatureView": "examlops_dagster.catalog.views",
+    "PipesFluxClient": "examlops_dagster.dagster_bridge.pipes",
+    "PipesSlurmClient": "examlops_dagster.dagster_bridge.pipes",
+    "apply_view": "examlops_dagster.project.datasets",
     "asset_status": "examlops_dagster.project",
     "build_definitions": "examlops_dagster.dagster_bridge.definitions",
     "declare_asset": "examlops_dagster.project",
     "mark_source_changed": "examlops_dagster.project",
     "materialize": "examlops_dagster.dagster_bridge.run",
     "plan": "examlops_dagster.project",
+    "record_dataset_revision": "examlops_dagster.project.datasets",
+    "waiting_executor": "examlops_dagster.dagster_bridge.executor",
 }
 
 __all__ = [
@@ -64,19 +75,24 @@ __all__ = [
     "DatasetAlias",
     "DefinitionError",
     "ExamlopsError",
+    "FeatureView",
     "Manual",
     "Metadata",
+    "PipesFluxClient",
+    "PipesSlurmClient",
     "Schedule",
     "UnknownAssetError",
     "UsageError",
     "__version__",
     "all_keys",
+    "apply_view",
     "asset",
     "asset_status",
     "build_definitions",
     "daily",
     "declare_asset",
     "dynamic",
+    "each_event",
     "hourly",
     "keys",
     "mark_source_changed",
@@ -84,10 +100,12 @@ __all__ = [
     "monthly",
     "partitions",
     "plan",
+    "record_dataset_revision",
     "same_key",
     "sensor",
     "sink",
     "task",
+    "waiting_executor",
     "weekly",
 ]
 

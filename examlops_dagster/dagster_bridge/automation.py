@@ -30,10 +30,11 @@ from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._utils.warnings import suppress_dagster_warnings
 
 from examlops_dagster.core.freshness import Freshness
+from examlops_dagster.dagster_bridge.admission import requested_by_automation
 from examlops_dagster.dagster_bridge.due import due
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.slices import slice_tags
-from examlops_dagster.ledger.event_log import SLICE_TAG
+from examlops_dagster.ledger.tags import SLICE_TAG
 
 CONDITION_LIMIT = 500
 """Dagster refuses to evaluate more assets and checks than this in a user's code server."""
@@ -92,9 +93,12 @@ class KeptFresh(AutomationCondition[AssetKey]):
         return AutomationResult(context, true_subset=subset)
 
     def _evaluate_all(self, instance: Any) -> dict[AssetKey, set[str]]:
-        log = self._location.runtime(instance).event_log
+        runtime = self._location.runtime(instance)
+        log = runtime.event_log
         found: dict[AssetKey, set[str]] = {}
-        for part in due(self._location, instance).parts:
+        parts = due(self._location, instance).parts
+        requested_by_automation(runtime, [step for part in parts for step in part])
+        for part in parts:
             for step in part:
                 found.setdefault(log.key(step.node.asset), set()).add(step.node.partition)
         return found
@@ -122,6 +126,7 @@ def plain_sensor(location: Location, keys: Sequence[AssetKey]) -> SensorDefiniti
         found = due(location, instance)
         log = location.runtime(instance).event_log
         for part in found.parts:
+            requested_by_automation(location.runtime(instance), part)
             yield RunRequest(
                 asset_selection=sorted({log.key(step.node.asset) for step in part}),
                 tags=slice_tags(part, found.nodes),

@@ -1,6 +1,6 @@
 """The one op body: builds the nodes of a step, whoever asks for it, under any executor.
 
-claim -> inputs as read -> attempt row -> orchestrator -> data version -> version ->
+policy -> claim -> inputs as read -> attempt row -> orchestrator -> data version -> version ->
 materialization -> sinks -> release
 """
 
@@ -22,11 +22,7 @@ from dagster import (
     DataVersion,
     Failure,
     MaterializeResult,
-    MetadataValue,
     RetryRequested,
-)
-from dagster._core.definitions.source_asset import (
-    SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENTS,
 )
 from dagster._core.storage.tags import (
     PARENT_RUN_ID_TAG,
@@ -36,18 +32,22 @@ from dagster._core.storage.tags import (
 
 from examlops_dagster.core.seams import BuildState, Node
 from examlops_dagster.core.sinks import check_name
+from examlops_dagster.core.status import Judge
 from examlops_dagster.core.walk import last_line
+from examlops_dagster.dagster_bridge.admission import refusal_of, settle
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager, Kept
 from examlops_dagster.dagster_bridge.node import NodeBuild, Product
 from examlops_dagster.dagster_bridge.partitions import keys_of_run
-from examlops_dagster.dagster_bridge.range_events import MOST_WAITING, RangeEvents
+from examlops_dagster.dagster_bridge.pipes_metadata import as_metadata
+from examlops_dagster.dagster_bridge.range_build import RangeBuild
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.dagster_bridge.translator import slug
-from examlops_dagster.delivery import deliver
+from examlops_dagster.delivery import deliver as deliver_value
 from examlops_dagster.errors import AssetBuildError, ExamlopsError, UsageError
 from examlops_dagster.formats import decode
-from examlops_dagster.ledger.builds import utc_now
-from examlops_dagster.ledger.event_log import (
+from examlops_dagster.ledger.rows import dump_reads
+from examlops_dagster.ledger.sinks import SinkWrite
+from examlops_dagster.ledger.tags import (
     BUILD_TAG,
     BUILT_FROM,
     CODE_VERSION_TAG,
@@ -56,9 +56,6 @@ from examlops_dagster.ledger.event_log import (
     SLICE_TAG,
     VERSION_TAG,
 )
-from examlops_dagster.ledger.rows import dump_reads
-from examlops_dagster.ledger.sinks import SinkWrite
-from examlops_dagster.values import FileValues
 
 
 def build(context: AssetExecutionContext, location: Location, name: str) -> Iterator[Any]:
@@ -71,15 +68,32 @@ def build(context: AssetExecutionContext, location: Location, name: str) -> Iter
     RetryRequested
         When its budget leaves another attempt.
     """
-    step = _Step(context, location, location.runtime(context.instance), name)
+    step = BodyStep(context, location, location.runtime(context.instance), name)
+    refusal = refusal_of(context.run, location, step.runtime)
+    if refusal:
+        raise Failure(refusal, allow_retries=False)
     try:
         yield from step.run()
     except ExamlopsError as error:
         raise Failure(last_line(error)) from error
+    finally:
+        settle(context.run, step.runtime)
 
 
 @dataclass
-class _Step:
+class BodyStep:
+    """One step of a run.
+
+    Attributes
+    ----------
+    context, location, runtime
+        Of the step.
+    name
+        The asset that it builds.
+    failed
+        Nodes that were not built, and why.
+    """
+
     context: AssetExecutionContext
     location: Location
     runtime: Runtime
@@ -98,10 +112,12 @@ class _Step:
 
     @property
     def forced(self) -> bool:
+        """Whether the function is called even if nothing is stale."""
         named = json.loads(self.context.run.tags.get(FORCED_TAG, "[]"))
         return not self.planned or self.name in named
 
     def run(self) -> Iterator[Any]:
+        """Build the nodes of the step, and give what Dagster has to be told."""
         if self.location.is_older(self.location.graph.declarations[self.name]):
             self.context.log.warning(
                 "The file of %s was edited after this code location loaded it; it is judged by "
@@ -116,18 +132,35 @@ class _Step:
         elif not self.planned and not self.context.retry_number:
             self.runtime.ledger.lift(nodes)
         self.runtime.event_log.sync()
-        if several:
-            yield from self.several(nodes)
-        else:
-            yield from self.one(nodes[0])
+        self.runtime.event_log.send_left()
+        try:
+            if several:
+                yield from self.several(nodes)
+            else:
+                yield from self.one(nodes[0])
+        finally:
+            self._send_emitted()
         if self.failed:
             raise self._ending()
 
+    def _send_emitted(self) -> None:
+        """Give Dagster the events of datasets and aliases that successful builds emitted."""
+        if not self.location.graph.declarations[self.name].outlets:
+            return
+        from examlops_dagster.ledger.event_log.outlets import (  # noqa: PLC0415 - imports SQLAlchemy
+            materializations,
+        )
+
+        for batch in self.runtime.outlets.unsent(self.name, self.context.run.run_id):
+            for event in materializations(batch):
+                self.context.log_event(event)
+            self.runtime.outlets.sent(batch.build_id)
+
     def one(self, node: Node) -> Iterator[Any]:
         """Build a node whose event Dagster makes of the output."""
-        build_ = self._node_build(node)
+        build_ = self.node_build(node)
         with build_.claimed():
-            product = self._product(build_, alone=True)
+            product = self.product(build_, alone=True)
             if product is None:
                 return
             try:
@@ -136,88 +169,56 @@ class _Step:
                 build_.fail(product.attempt, OSError("its value could not be stored"))
                 raise
             build_.complete(product)
-            for write in self._deliver(product):
-                yield self._check(write)
+            yield from build_.said.evaluations(self.key, self.context.instance)
+            for write in self.deliver(product):
+                yield self.check(write)
 
     def several(self, nodes: list[Node]) -> Iterator[Any]:
-        """Build the keys of a range, each with its own event and data version.
-
-        Dagster would give all of them the data version of the one output, so the output says
-        that it comes without events (as Dagster's own observations of sources do, whose events
-        the body stores). A failed key leaves the others recorded.
-        """
+        """Build the keys of a range."""
         manager = getattr(self.context.resources, IO_MANAGER_KEY)
         if not isinstance(manager, ExamlopsIOManager):
             raise UsageError(
                 f"{self.name}: the I/O manager under {IO_MANAGER_KEY!r} is not ours, and stores "
                 "one partition at a time → materialize the partitions one by one"
             )
-        values = manager.values(self.context.instance)
-        delivered: list[SinkWrite] = []
-        # a sink is written once the version is recorded, while its value is at hand
-        most = 1 if self.location.graph.declarations[self.name].sinks else MOST_WAITING
-        with RangeEvents(self.context, self.runtime.ledger, most) as events:
-            for node in nodes:
-                build_ = self._node_build(node)
-                if not build_.is_free():
-                    yield from events.flush()  # who waits for another keeps nobody waiting
-                    build_.claim()
-                try:
-                    product = self._product(build_, alone=False)
-                    kept = None if product is None else self._kept(build_, product, values)
-                except BaseException:
-                    build_.release()
-                    raise
-                if product is None or kept is None:
-                    build_.release()
-                    continue
-                yield from events.add(build_, product, *kept)
-                delivered.extend(self._deliver(product))
-            yield from events.flush()
-        if self.failed:
-            return
-        yield MaterializeResult(asset_key=self._key, metadata={NO_EVENTS: True})
-        yield from self._checks_of_range(nodes, delivered)
+        yield from RangeBuild(self, nodes, manager.values(self.context.instance)).run()
 
-    def _kept(
-        self, build_: NodeBuild, product: Product, values: FileValues
-    ) -> tuple[AssetMaterialization, Path | None]:
-        """Keep the value of a key, and give its event and the file, which is not durable yet."""
-        metadata: dict[str, Any] = {}
-        path = None
-        try:
-            if product.value is not None:
-                path = values.keep(
-                    self._key.path,
-                    product.attempt.node.partition,
-                    product.data_version,
-                    product.value,
-                    durable=False,
-                )
-                metadata["path"] = MetadataValue.path(path)
-            return self._event(product, metadata), path
-        except BaseException as error:
-            build_.fail(product.attempt, error)
-            raise
-
-    def _node_build(self, node: Node) -> NodeBuild:
+    def node_build(self, node: Node) -> NodeBuild:
+        """Give the build of a node."""
         return NodeBuild(self.context, self.location, self.runtime, node)
 
-    def _product(self, build_: NodeBuild, *, alone: bool) -> Product | None:
+    def product(self, build_: NodeBuild, *, alone: bool) -> Product | None:
         """Build a node; None if it failed, or if nothing of a range has to be done for it."""
         try:
-            build_.adopt_sources()
-            judge = build_.judge()
-            if not self.forced:
-                if not judge.own_reasons(build_.node):
-                    return build_.unchanged(judge) if alone else None
-                build_.refuse_if_held(judge)
+            judge = self.judged(build_)
+            if not self.has_to(build_, judge):
+                return build_.unchanged(judge) if alone else None
             return build_.produce(judge)
         except AssetBuildError as error:
             self.failed[build_.node] = error
             return None
 
-    def _deliver(self, product: Product) -> list[SinkWrite]:
+    def judged(self, build_: NodeBuild) -> Judge:
+        """Judge a node, whose sources have a version then."""
+        build_.adopt_sources()
+        return build_.judge()
+
+    def has_to(self, build_: NodeBuild, judge: Judge) -> bool:
+        """Whether the function is to be called.
+
+        Raises
+        ------
+        AssetBuildError
+            When nobody asked for it, and its attempts are used up.
+        """
+        if self.forced:
+            return True
+        if not judge.own_reasons(build_.node):
+            return False
+        build_.refuse_if_held(judge)
+        return True
+
+    def deliver(self, product: Product) -> list[SinkWrite]:
         """Write the value to the sinks; where the function was not called, say how they stand."""
         declaration = self.location.graph.declarations[self.name]
         node = product.attempt.node
@@ -225,7 +226,7 @@ class _Step:
             return []
         if product.state is BuildState.UNCHANGED:
             return self.runtime.sink_writes.of(node)
-        writes = deliver(
+        writes = deliver_value(
             declaration,
             node,
             product.data_version,
@@ -240,7 +241,7 @@ class _Step:
                 self.context.log.info("Wrote %s to %s", node, write.url)
         return writes
 
-    def _check(self, write: SinkWrite, failed: int = 0) -> AssetCheckResult:
+    def check(self, write: SinkWrite, failed: int = 0) -> AssetCheckResult:
         """Report a sink as an asset check, which does not block what is below."""
         metadata: dict[str, Any] = {"url": write.url}
         if write.error:
@@ -249,22 +250,11 @@ class _Step:
             metadata["failed_partitions"] = failed
         return AssetCheckResult(
             passed=not write.error,
-            asset_key=self._key,
+            asset_key=self.key,
             check_name=check_name(write.number),
             severity=AssetCheckSeverity.ERROR,
             metadata=metadata,
         )
-
-    def _checks_of_range(
-        self, nodes: list[Node], delivered: list[SinkWrite]
-    ) -> Iterator[AssetCheckResult]:
-        """Report each sink once for a range: failed if a partition of it could not be written."""
-        declaration = self.location.graph.declarations[self.name]
-        for number, sink in enumerate(declaration.sinks, start=1):
-            mine = [write for write in delivered if write.number == number]
-            bad = [write for write in mine if write.error]
-            last = SinkWrite(nodes[-1], number, sink.url, "", "", utc_now())
-            yield self._check((bad or mine or [last])[-1], len(bad))
 
     def _ending(self) -> Failure | RetryRequested:
         """Say how the step ends: another attempt if a budget leaves one, else as failed."""
@@ -312,15 +302,16 @@ class _Step:
     def _result(self, product: Product, value: Any) -> MaterializeResult[Any]:
         arguments: dict[str, Any] = {} if product.value is None else {"value": value}
         return MaterializeResult(
-            asset_key=self._key,
+            asset_key=self.key,
             data_version=DataVersion(product.data_version),
             metadata=self._metadata(product),
             tags=_tags(product),
             **arguments,
         )
 
-    def _event(self, product: Product, metadata: Mapping[str, Any]) -> AssetMaterialization:
-        return event_of(self._key, product, {**self._metadata(product), **metadata})
+    def event(self, product: Product, metadata: Mapping[str, Any]) -> AssetMaterialization:
+        """Give the event of a build that Dagster makes none of."""
+        return event_of(self.key, product, {**self._metadata(product), **metadata})
 
     def _metadata(self, product: Product) -> dict[str, Any]:
         unchanged = product.state is BuildState.UNCHANGED
@@ -328,7 +319,7 @@ class _Step:
 
     def _former_metadata(self) -> dict[str, Any]:
         """Give what the user's function said about the content that is still there."""
-        event = self.context.instance.get_latest_materialization_event(self._key)
+        event = self.context.instance.get_latest_materialization_event(self.key)
         found: Mapping[str, Any] = {}
         if event is not None and event.asset_materialization is not None:
             found = event.asset_materialization.metadata
@@ -337,7 +328,8 @@ class _Step:
         }
 
     @property
-    def _key(self) -> AssetKey:
+    def key(self) -> AssetKey:
+        """Key of the asset."""
         return self.runtime.event_log.key(self.name)
 
 
@@ -357,7 +349,7 @@ def event_of(key: AssetKey, product: Product, facts: Mapping[str, Any]) -> Asset
 
 def facts_of(product: Product, said: Mapping[str, Any]) -> dict[str, Any]:
     """Give the metadata of a build's event: what the function said, and what we know."""
-    facts: dict[str, Any] = dict(said)
+    facts: dict[str, Any] = dict(as_metadata(said))
     facts.update({f"examlops/{name}": text for name, text in product.provenance.items()})
     facts["version"] = product.version
     facts[BUILT_FROM] = dump_reads(product.attempt.built_from)

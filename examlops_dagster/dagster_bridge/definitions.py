@@ -41,7 +41,9 @@ from examlops_dagster.dagster_bridge.automation import (
 )
 from examlops_dagster.dagster_bridge.body import build
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
+from examlops_dagster.dagster_bridge.lineage import lineage_sensors
 from examlops_dagster.dagster_bridge.partitions import partition_mapping, partitions_def
+from examlops_dagster.dagster_bridge.places import Builds, mark
 from examlops_dagster.dagster_bridge.probes import is_probed, probes
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.schedules import schedules
@@ -124,6 +126,9 @@ def build_definitions(
         conditions=form == "conditions",
     )
     ours = Definitions.merge(ours, _automation(project, location, translate, form))
+    lineage = lineage_sensors(project.home, location)
+    if lineage:
+        ours = Definitions.merge(ours, Definitions(sensors=lineage))
     if location.probed:
         manager = _our_manager(resources, into)
         ours = Definitions.merge(
@@ -255,6 +260,7 @@ def _assets_definition(
     def body(context: AssetExecutionContext) -> Iterator[Any]:
         yield from build(context, location, name)
 
+    mark(body, Builds(location, name))
     keys = {f"up_{slug(upstream)}": translate.get_asset_key(upstream) for upstream in upstreams}
     checks = {check.get_python_identifier(): check for check in _sink_checks(declaration, spec)}
     # as multi_asset does it, which takes half as long again for the same result

@@ -15,6 +15,7 @@ from examlops_dagster.core.graph import Graph, Nodes
 from examlops_dagster.core.plan import Action, Plan, Step, first_slices, plan_due, without
 from examlops_dagster.core.seams import Node, Snapshot
 from examlops_dagster.core.status import Judge, Status, first_sights
+from examlops_dagster.dagster_bridge.admission import gates_of, note_gates, settle_all
 from examlops_dagster.dagster_bridge.lost import note_lost_runs
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.dagster_bridge.translator import slug
@@ -82,6 +83,8 @@ def due(
     if note_lost_runs(location, instance, judge):
         judge = _judge(location, runtime, clock(), seen_since)
     verdicts = judge.all()
+    note_gates(runtime, judge, verdicts)
+    settle_all(runtime)
     off = location.probed | _turned_off(graph, instance)
     left = off | _left_to_schedules(graph, judge.snapshot)
     plan = _without(judge.nodes, plan_due(graph, judge.nodes, verdicts), left)
@@ -118,9 +121,13 @@ def _judge(
     ledger.see(sights)
     queued, claims = log.in_flight(), ledger.claims()
     log.sync()
-    holds, records = ledger.holds(), ledger.records()
+    log.send_left()
+    holds, records = ledger.holds(), ledger.records(datasets=location.graph.datasets)
     first_seen = {**seen, **sights}
-    snapshot = Snapshot(now, runtime.home.zone, records, holds, claims, queued, first_seen, dynamic)
+    gates = gates_of(location, runtime)
+    snapshot = Snapshot(
+        now, runtime.home.zone, records, holds, claims, queued, first_seen, dynamic, gates
+    )
     return Judge(location.graph, snapshot, location.code_versions)
 
 

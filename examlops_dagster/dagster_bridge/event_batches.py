@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from dagster import DagsterInstance, EventLogEntry
 from dagster._core.events import ASSET_EVENTS
-from dagster._core.storage.event_log import SqliteEventLogStorage
+
+if TYPE_CHECKING:
+    from dagster._core.storage.event_log import SqliteEventLogStorage
 
 MOST = 500
 """Events in one transaction: others who write to the index wait for its end."""
@@ -34,6 +36,9 @@ _NEEDED = (
 
 def takes_batches(storage: object) -> TypeGuard[SqliteEventLogStorage]:
     """Tell whether many events can be stored at once: in Dagster's default storage."""
+    # imported with the storage; definitions are loaded without SQLAlchemy
+    from dagster._core.storage.event_log import SqliteEventLogStorage  # noqa: PLC0415
+
     return type(storage) is SqliteEventLogStorage and all(hasattr(storage, n) for n in _NEEDED)
 
 
@@ -71,7 +76,7 @@ def events_in_batches(instance: DagsterInstance) -> Iterator[None]:
         if event.is_dagster_event and event.dagster_event_type in ASSET_EVENTS:
             kept.append(event)
         else:
-            SqliteEventLogStorage.store_event(storage, event)
+            type(storage).store_event(storage, event)
 
     vars(storage)["store_event"] = store_event
     try:

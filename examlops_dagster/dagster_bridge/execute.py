@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
-from dagster import AssetKey, DagsterEvent, DagsterEventType, Definitions, in_process_executor
+from dagster import AssetKey, DagsterEvent, DagsterEventType, Definitions
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.execution.plan.objects import ErrorSource, StepFailureData
@@ -24,13 +25,18 @@ from examlops_dagster.core.seams import BuildState, Node, Progress, Snapshot
 from examlops_dagster.dagster_bridge.body import error_file
 from examlops_dagster.dagster_bridge.definitions import definitions_of, keys_of
 from examlops_dagster.dagster_bridge.event_batches import events_in_batches
-from examlops_dagster.dagster_bridge.node import IN_PROCESS_TAG, ORCHESTRATOR_TAG
+from examlops_dagster.dagster_bridge.execution import is_interrupted
+from examlops_dagster.dagster_bridge.executor import waiting_executor
+from examlops_dagster.dagster_bridge.overrides import overrides_tag
+from examlops_dagster.dagster_bridge.places import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.dagster_bridge.report import Failed, Report
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.slices import slice_tags
 from examlops_dagster.errors import UsageError
+from examlops_dagster.governance.audit_requests import Request
+from examlops_dagster.governance.lineage import deliver_after_command
 from examlops_dagster.ledger.builds import utc_now
-from examlops_dagster.ledger.event_log import PROCESS_TAG, process_tag
+from examlops_dagster.ledger.tags import PROCESS_TAG, process_tag
 from examlops_dagster.ledger.watermark import held_open
 from examlops_dagster.project import Project
 
@@ -44,12 +50,15 @@ def execute(
     *,
     orchestrator: str | None = None,
     in_process: bool = False,
+    resources: Mapping[str, Any] | None = None,
+    request: Request | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Build the steps of a plan, as one Dagster run for each slice.
 
     A failure ends the request after the slice in which it happened: what is above it stays
-    recorded, what is below it is not tried.
+    recorded, what is below it is not tried. ``request`` is what policy was asked before, for
+    which the runs act.
     """
     report = Report(plan.targets, skipped=list(plan.skipped))
     tell = progress or _tell_nobody
@@ -69,7 +78,8 @@ def execute(
         tags[ORCHESTRATOR_TAG] = orchestrator.strip().lower()
     if in_process:
         tags[IN_PROCESS_TAG] = "true"
-    run = _Runs(project, location, report, tell, tags)
+    tags.update(overrides_tag(resources or {}, [node.asset for node in plan.targets]))
+    run = _Runs(project, location, report, tell, tags, request)
     try:
         for part in slices(project.graph, nodes, plan):
             run.run(list(part.steps), nodes)
@@ -78,6 +88,7 @@ def execute(
     finally:
         location.close()
         project.event_log.sync()
+        deliver_after_command(project.database, project.home)
         failed_sinks = project.failed_sinks()
         for node in report.rebuilt:
             report.failed_sinks.extend(failed_sinks.get(node, ()))
@@ -91,6 +102,7 @@ class _Runs:
     report: Report
     tell: Progress
     tags: dict[str, str]
+    request: Request | None = None
 
     def run(self, steps: list[Step], existing: Nodes) -> None:
         log = self.project.event_log
@@ -106,9 +118,12 @@ class _Runs:
                 run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             )
         self.report.runs.append(run.run_id)
+        self.location.admitted[run.run_id] = ""
+        self.project.governor.acts_for(self.request, run.run_id)
         with (
             held_open(self.project.home.folder, run.run_id),
-            _terminate_is_obeyed(log.instance, run.run_id),
+            _terminate_is_obeyed(log.instance, run.run_id, lambda: self.report.cancelled),
+            _hang_up_terminates(),
         ):
             for event in execute_run_iterator(InMemoryJob(job), run, log.instance):
                 self._event(event, run)
@@ -131,8 +146,8 @@ class _Runs:
         for module in self.project.modules:
             for thing in vars(module).values():
                 if isinstance(thing, Definitions) and self._holds_ours(thing):
-                    return copy(thing, executor=in_process_executor)
-        return definitions_of(self.project, self.location, executor=in_process_executor)
+                    return copy(thing, executor=waiting_executor)
+        return definitions_of(self.project, self.location, executor=waiting_executor)
 
     def _holds_ours(self, definitions: Definitions) -> bool:
         declared = self.project.graph.declarations.items()
@@ -149,9 +164,14 @@ class _Runs:
             data = event.step_failure_data
             if data.error_source is ErrorSource.INTERRUPT:
                 self._cancel(run)
+        elif kind is DagsterEventType.ENGINE_EVENT and is_interrupted(event):
+            self._cancel(run)
+            self.tell(event.message or "")
 
     def _cancel(self, run: DagsterRun) -> None:
         """Let Dagster end the run as CANCELED, where it would say FAILURE to a Ctrl-C."""
+        if self.report.cancelled:
+            return
         self.report.cancelled = True
         instance = self.project.event_log.instance
         current = instance.get_run_by_id(run.run_id)
@@ -220,11 +240,13 @@ def _finished_message(instance: DagsterInstance, run_id: str) -> str:
 
 
 @contextmanager
-def _terminate_is_obeyed(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+def _terminate_is_obeyed(
+    instance: DagsterInstance, run_id: str, is_interrupted: Callable[[], bool]
+) -> Iterator[None]:
     """Interrupt this process when somebody presses Terminate in the UI.
 
     Nothing of Dagster can reach a run that executes in a process of the command line, so it has
-    to look for itself.
+    to look for itself. Once it is interrupted, the run is marked as such by ourselves.
     """
     ended = threading.Event()
     reference = instance.get_ref()
@@ -233,6 +255,8 @@ def _terminate_is_obeyed(instance: DagsterInstance, run_id: str) -> Iterator[Non
         with DagsterInstance.from_ref(reference) as own:
             while not ended.wait(CANCEL_POLL_SECONDS):
                 run = own.get_run_by_id(run_id)
+                if is_interrupted():
+                    return
                 if run is not None and run.status is DagsterRunStatus.CANCELING:
                     os.kill(os.getpid(), signal.SIGINT)
                     return
@@ -244,6 +268,26 @@ def _terminate_is_obeyed(instance: DagsterInstance, run_id: str) -> Iterator[Non
     finally:
         ended.set()
         watcher.join()
+
+
+@contextmanager
+def _hang_up_terminates() -> Iterator[None]:
+    """Take the end of the terminal for a SIGTERM: what is waited for is left, and told."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    in_main = threading.current_thread() is threading.main_thread()
+    former = signal.getsignal(signal.SIGHUP)
+    if not in_main or former is not signal.SIG_DFL:  # nohup ignores it
+        yield
+        return
+    signal.signal(signal.SIGHUP, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, former)
 
 
 def _tell_nobody(text: str) -> None:

@@ -14,8 +14,8 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 from examlops_dagster.core.seams import Attempt, BuildState, Node
 from examlops_dagster.core.status import Judge
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
-from examlops_dagster.ledger.event_log import PROCESS_TAG, SLICE_TAG
 from examlops_dagster.ledger.rows import from_epoch
+from examlops_dagster.ledger.tags import PROCESS_TAG, SLICE_TAG
 
 FIRST_LOOK_BACK = timedelta(hours=1)
 OVERLAP = timedelta(seconds=10)

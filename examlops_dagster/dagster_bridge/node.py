@@ -7,24 +7,25 @@ process that is killed leaves either no version, or one that the next sync compl
 from __future__ import annotations
 
 import os
-import signal
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus
+from dagster import AssetKey, DagsterInstance
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from examlops_dagster.core.declarations import Declaration, NodeType
+from examlops_dagster.core.inlets import event_arguments, new_events, next_reads
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
+from examlops_dagster.core.outlets import Emission, emissions
 from examlops_dagster.core.seams import (
     LEFT_RUNNING,
     AssetOrchestrator,
     Attempt,
     BuildRequest,
+    BuildResult,
     BuildState,
     Claim,
     Node,
@@ -36,16 +37,24 @@ from examlops_dagster.core.seams import (
 from examlops_dagster.core.status import Judge
 from examlops_dagster.core.versions import keeps_former_value, result_data_version
 from examlops_dagster.core.walk import last_line, state_of
+from examlops_dagster.dagster_bridge.interrupts import is_meant
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
+from examlops_dagster.dagster_bridge.lineage_notes import (
+    begin_notes,
+    end_notes,
+    failure_notes,
+)
+from examlops_dagster.dagster_bridge.overrides import resources_for
+from examlops_dagster.dagster_bridge.pauses import long_wait, pause, stop_here
+from examlops_dagster.dagster_bridge.pipes_said import Said
+from examlops_dagster.dagster_bridge.places import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
-from examlops_dagster.errors import AssetBuildError, ResultError
+from examlops_dagster.errors import AssetBuildError, ResultError, UsageError
 from examlops_dagster.formats import decode
 from examlops_dagster.ledger.builds import Completion, utc_now
-from examlops_dagster.ledger.event_log import PROCESS_TAG
+from examlops_dagster.ledger.notes import Note
 from examlops_dagster.orchestrators.registry import choose
 
-ORCHESTRATOR_TAG = "examlops/orchestrator"
-IN_PROCESS_TAG = "examlops/in_process"
 CLAIM_POLL_SECONDS = 0.5
 LOAD_TRIES = 5
 
@@ -60,6 +69,8 @@ class Product:
         What is to be kept; None where nothing is.
     state
         SUCCEEDED, or UNCHANGED where the function was not called.
+    notes
+        Facts for its lineage.
     """
 
     attempt: Attempt
@@ -69,13 +80,36 @@ class Product:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)
     state: BuildState = BuildState.SUCCEEDED
+    notes: tuple[Note, ...] = ()
 
     @property
     def completion(self) -> Completion:
         """What the ledger records of it."""
         return Completion(
-            self.attempt, self.version, self.data_version, self.provenance, self.state
+            self.attempt,
+            self.version,
+            self.data_version,
+            self.provenance,
+            self.state,
+            self.notes,
         )
+
+
+class Begun(NamedTuple):
+    """An attempt that is written down, and how it is run.
+
+    Attributes
+    ----------
+    fallback
+        Why not by another orchestrator; empty where the chosen one runs it.
+    former
+        What existed before.
+    """
+
+    attempt: Attempt
+    orchestrator: AssetOrchestrator
+    fallback: str
+    former: Record | None
 
 
 class BuildContext(Protocol):
@@ -125,6 +159,7 @@ class NodeBuild:
         self._location = location
         self._runtime = runtime
         self.token = os.urandom(16).hex()
+        self.said = Said(context.log, node, len(self.declaration.sinks))
 
     @property
     def declaration(self) -> Declaration:
@@ -163,7 +198,8 @@ class NodeBuild:
             if edge.mapped is not None and edge.mapped.missing == "skip":
                 keys = everything.keys(edge.name)  # noqa: PLW2901 - which exist is what is asked
             nodes.update(Node(edge.name, key) for key in keys)
-        records = self._runtime.ledger.records(nodes)
+        datasets = {node.asset for node in nodes}.intersection(graph.datasets)
+        records = self._runtime.ledger.records(nodes, datasets)
         first_seen = self._runtime.ledger.first_seen([self.node])
         zone = self._runtime.home.zone
         snapshot = Snapshot(now, zone, records, first_seen=first_seen, dynamic=dynamic)
@@ -176,7 +212,9 @@ class NodeBuild:
         names = {
             edge.name
             for edge in self.declaration.upstreams
-            if graph.declarations[edge.name].is_source and edge.name not in graph.undeclared
+            if graph.declarations[edge.name].is_source
+            and edge.name not in graph.undeclared
+            and edge.name not in self.declaration.conditional
         }
         if not names:
             return
@@ -188,11 +226,12 @@ class NodeBuild:
             if edge.name in names
             for key in keys
         }
-        for source in sorted(sources - ledger.records(sources).keys()):
+        datasets = names.intersection(graph.datasets)
+        for source in sorted(sources - ledger.records(sources, datasets).keys()):
             token = os.urandom(16).hex()
             self._wait_for_claim(source, token)
             try:
-                if source not in ledger.records([source]):
+                if source not in ledger.records([source], datasets):
                     self._runtime.event_log.report(ledger, source, token)
                     self._context.log.info("Adopted source %s as version 1", source)
             finally:
@@ -219,7 +258,7 @@ class NodeBuild:
         ledger = self._runtime.ledger
         record = judge.snapshot.records[self.node]
         attempt = self._attempt(judge, record.built_from or {}, "")
-        ledger.begin(attempt)
+        ledger.begin(attempt, self._begin_notes(judge, attempt))
         ledger.allot(attempt, record.data_version)
         self._context.log.info("%s is no longer stale; its function was not called", self.node)
         return Product(attempt, record.version, record.data_version, state=BuildState.UNCHANGED)
@@ -232,25 +271,83 @@ class NodeBuild:
         AssetBuildError
             When it did not produce; the attempt is recorded as failed.
         """
-        ledger, records = self._runtime.ledger, judge.snapshot.records
+        begun = self.begin(judge)
+        try:
+            request = self.request(judge, begun)
+            with long_wait(pauses=getattr(begun.orchestrator, "waits_by_pauses", False)):
+                result = begun.orchestrator.run(request)
+        except BaseException as error:
+            self.said.end()
+            self.fail(begun.attempt, error)
+            raise
+        return self.produced(begun, result)
+
+    def begin(self, judge: Judge) -> Begun:
+        """Write the attempt down, before anything is run."""
+        records = judge.snapshot.records
         former = records.get(self.node)
         read = inputs_as_read(judge.nodes, self.node, records)
-        asked = self._context.run.tags.get(ORCHESTRATOR_TAG)
-        name, fallback = choose(asked, self.declaration.orchestrator, self._location.environment)
+        read = next_reads(self._runtime.outlets, judge.nodes, self.node, read, former)
+        name, fallback = self.chosen()
         if fallback:
             self._context.log.warning("%s: built %s", self.node, fallback)
+        orchestrator = self.orchestrator(name)
         attempt = self._attempt(judge, read, name)
-        ledger.begin(attempt)
+        self._runtime.ledger.begin(attempt, self._begin_notes(judge, attempt))
+        return Begun(attempt, orchestrator, fallback, former)
+
+    def chosen(self) -> tuple[str, str]:
+        """Give the orchestrator that runs it, and why not another."""
+        asked = self._context.run.tags.get(ORCHESTRATOR_TAG)
+        return choose(asked, self.declaration.orchestrator, self._location.environment)
+
+    def produced(self, begun: Begun, result: BuildResult) -> Product:
+        """Give a result its version.
+
+        Raises
+        ------
+        AssetBuildError
+            When it cannot have one; the attempt is recorded as failed.
+        """
+        self.said.end()
+        attempt, former, fallback = begun.attempt, begun.former, begun.fallback
         try:
-            result = self._orchestrator(name).run(self._request(judge, attempt))
             data_version = result_data_version(result, former, self.token)
-            version = ledger.allot(attempt, data_version)
+            version = self._runtime.ledger.allot(attempt, data_version, self._emissions(result))
         except BaseException as error:
             self.fail(attempt, error)
             raise
         kept = None if keeps_former_value(result, former) else result.value
         provenance = {**result.provenance, **({"fallback": fallback} if fallback else {})}
-        return Product(attempt, version, data_version, kept, result.metadata, provenance)
+        notes = end_notes(attempt, result)
+        return Product(
+            attempt, version, data_version, kept, result.metadata, provenance, notes=notes
+        )
+
+    def _emissions(self, result: BuildResult) -> tuple[Emission, ...]:
+        if not (self.declaration.outlets or result.events):
+            return ()
+        try:
+            found = emissions(self.node.asset, self.declaration.outlets, result.events)
+            return tuple(self._to_sources(emission) for emission in found)
+        except UsageError as error:
+            raise ResultError(self.node.asset, str(error), partition=self.node.partition) from error
+
+    def _to_sources(self, emission: Emission) -> Emission:
+        """Let an event of a declared source, or of a partition of it, advance that source."""
+        graph, name = self._location.graph, emission.dataset
+        declaration = graph.declarations.get(name)
+        if declaration is None or declaration.is_emitted:
+            if emission.partition:
+                raise UsageError(f"{name} is no declared source, so it has no partitions")
+            return emission
+        if not declaration.is_source:
+            raise UsageError(f"{name} is built by its own function, so nobody else emits to it")
+        dynamic = self._runtime.event_log.dynamic_keys()
+        nodes = self._location.nodes_at(Snapshot(utc_now(), dynamic=dynamic))
+        if emission.partition not in nodes.keys(name):
+            raise UsageError(f"{name} has no partition {emission.partition!r}")
+        return replace(emission, is_source=True)
 
     def complete(self, product: Product) -> None:
         """Record the version, once its event is stored."""
@@ -260,7 +357,8 @@ class NodeBuild:
         """Record the end of an attempt without success; a job that was left running has none."""
         if getattr(error, LEFT_RUNNING, False):
             return
-        self._runtime.ledger.fail(attempt, state_of(error), last_line(error))
+        state, notes = state_of(error), failure_notes(attempt, error)
+        self._runtime.ledger.fail(attempt, state, last_line(error), notes)
 
     def _wait_for_claim(self, node: Node, token: str) -> None:
         told: Claim | None = None
@@ -279,7 +377,7 @@ class NodeBuild:
                     held.pid,
                     held.host,
                 )
-            time.sleep(CLAIM_POLL_SECONDS)
+            pause(CLAIM_POLL_SECONDS)
 
     def _attempt(self, judge: Judge, read: Mapping[Node, Read], orchestrator: str) -> Attempt:
         return Attempt(
@@ -292,39 +390,70 @@ class NodeBuild:
             self._context.run.run_id,
         )
 
-    def _orchestrator(self, name: str) -> AssetOrchestrator:
+    def _begin_notes(self, judge: Judge, attempt: Attempt) -> list[Note]:
+        return begin_notes(
+            self._location.graph,
+            self.node,
+            self._context.run,
+            attempt,
+            folder=self._runtime.home.folder,
+            moment=judge.moment(self.node),
+            number=self._context.retry_number + 1,
+        )
+
+    def orchestrator(self, name: str) -> AssetOrchestrator:
+        """Give an orchestrator of this location."""
         in_process = IN_PROCESS_TAG in self._context.run.tags
         return self._location.orchestrator(name, self._runtime.jobs, in_process=in_process)
 
     def _ends_job(self, number: int | None) -> bool:
-        """Whether an interrupt is meant for the build: Terminate, or Ctrl-C of ``exa``.
+        """Whether an interrupt is meant for the build, and not for who waits for it."""
+        stop = stop_here()
+        if stop is not None and stop.is_asked:
+            return stop.is_meant
+        run = self._context.run
+        return is_meant(self._context.instance, run.run_id, run.tags, number)
 
-        A run that Dagster launched gets the same signals when Dagster itself is stopped.
-        """
-        run = self._context.instance.get_run_by_id(self._context.run.run_id)
-        if run is not None and run.status is DagsterRunStatus.CANCELING:
-            return True
-        return PROCESS_TAG in self._context.run.tags and number == signal.SIGINT
-
-    def _request(self, judge: Judge, attempt: Attempt) -> BuildRequest:
+    def request(self, judge: Judge, begun: Begun) -> BuildRequest:
+        """Give what the orchestrator gets; this loads the values of inputs."""
+        attempt = begun.attempt
         records, read = judge.snapshot.records, attempt.built_from
+        former = records.get(self.node)
+        events = new_events(self._runtime.outlets, judge.nodes, self.node, read, former)
         values = values_by_parameter(
-            judge.nodes, self.node, lambda upstream: self._load(upstream, records)
+            judge.nodes,
+            self.node,
+            lambda upstream: (
+                events[upstream.asset]
+                if upstream.asset in events
+                else self._load(upstream, records)
+            ),
         )
         return BuildRequest(
             self.declaration,
             self.node,
             self._context.retry_number + 1,
             attempt.build_id,
-            arguments(judge.nodes, self.node, read, values, judge.moment(self.node)),
+            {
+                **arguments(judge.nodes, self.node, read, values, judge.moment(self.node)),
+                **event_arguments(self.declaration, events),
+            },
             read,
             self.declaration.timeout_seconds,
-            self.declaration.resources,
+            resources_for(self.declaration, self._context.run.tags),
             attempt.fingerprint,
             attempt.run_id,
             attempt.code_version,
             self._ends_job,
+            pause,
+            heard=self.said,
+            told=None if self._is_one_of_many else self.said.tell,
         )
+
+    @property
+    def _is_one_of_many(self) -> bool:
+        """Whether the step builds a range, of which nobody reads a line for each key."""
+        return bool(getattr(self._context, "has_partition_key_range", False))
 
     def _load(self, upstream: Node, records: Mapping[Node, Record]) -> Any:
         """Give the value of an upstream, and make sure that it belongs to the version read."""

@@ -36,7 +36,7 @@ from examlops_dagster.core.partitions import (
     Unit,
 )
 from examlops_dagster.core.ranges import corners, keys_between
-from examlops_dagster.ledger.event_log import KEYS_TAG, chosen_keys
+from examlops_dagster.ledger.tags import KEYS_TAG, chosen_keys
 
 _WINDOWS = {
     Unit.HOURLY: HourlyPartitionsDefinition,

@@ -19,6 +19,8 @@ from dagster import (
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.seams import Node
+from examlops_dagster.core.status import Judge
+from examlops_dagster.dagster_bridge.admission import refusal_of_probe, settle_all
 from examlops_dagster.dagster_bridge.automation import interval_seconds
 from examlops_dagster.dagster_bridge.body import event_of, facts_of
 from examlops_dagster.dagster_bridge.io import ExamlopsIOManager
@@ -84,11 +86,9 @@ def probe(
         return f"{name} is being built."
     with build.claimed():
         judge = build.judge()
-        hold = runtime.ledger.holds([node]).get(node)
-        if not judge.has_ticked(node):
-            return f"{name} waits for its next tick."
-        if hold is not None and judge.is_held(node, hold):
-            return f"{name} has failed: {hold.error}"
+        barred = _barred(location, runtime, node, judge)
+        if barred:
+            return barred
         try:
             product = build.produce(judge)
         except ExamlopsError as error:
@@ -101,10 +101,22 @@ def probe(
             build.fail(product.attempt, error)
             raise
         build.complete(product)
+        runtime.event_log.send(runtime.outlets.unsent(name, product.attempt.run_id))
         _deliver(runtime, context, build.declaration, product)
+    settle_all(runtime)
     if former is not None and former.data_version == product.data_version:
         return f"{name} saw nothing new (version {product.version})."
     return f"{name} is at version {product.version}."
+
+
+def _barred(location: Location, runtime: Runtime, node: Node, judge: Judge) -> str:
+    """Say why a sensor is not called in this tick; empty where it is."""
+    if not judge.has_ticked(node):
+        return f"{node} waits for its next tick."
+    hold = runtime.ledger.holds([node]).get(node)
+    if hold is not None and judge.is_held(node, hold):
+        return f"{node} has failed: {hold.error}"
+    return refusal_of_probe(location, runtime, node, judge)
 
 
 def _record(

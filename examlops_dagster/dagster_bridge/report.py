@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from examlops_dagster.core.seams import Node
+from examlops_dagster.governance.governor import Refusal
 from examlops_dagster.ledger.sinks import SinkWrite
 
 
@@ -45,12 +46,16 @@ class Report:
         Nodes that failed.
     failed_sinks
         Sinks that could not be written; the assets themselves were built.
+    blocked
+        What policy forbids, or what waits for an approval; nothing of its slice was built.
     cancelled
         Whether somebody ended it: Ctrl-C, or Terminate in the UI.
     fallbacks
         Nodes that were built elsewhere than asked, with the reason.
     runs
         Ids of the Dagster runs.
+    deferred
+        Nodes below datasets or aliases to which nothing was emitted, with what they wait for.
     """
 
     targets: Sequence[Node] = ()
@@ -59,9 +64,11 @@ class Report:
     skipped: list[Node] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     failed_sinks: list[SinkWrite] = field(default_factory=list)
+    blocked: list[Refusal] = field(default_factory=list)
     cancelled: bool = False
     fallbacks: dict[Node, str] = field(default_factory=dict)
     runs: list[str] = field(default_factory=list)
+    deferred: dict[Node, str] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
         """Add what a further request did."""
@@ -74,7 +81,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether everything that was asked for is fresh now."""
-        return not self.failed and not self.cancelled
+        return not self.failed and not self.cancelled and not self.blocked
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -89,7 +96,17 @@ def as_json(report: Report) -> dict[str, Any]:
         "failed_sinks": [
             {"name": str(w.node), "url": w.url, "error": w.error} for w in report.failed_sinks
         ],
+        "blocked": [
+            {
+                "name": each.asset,
+                "reason": each.reason,
+                "rule": each.rule or None,
+                "approval": each.approval or None,
+            }
+            for each in report.blocked
+        ],
         "cancelled": report.cancelled,
         "fallback": {str(node): why for node, why in report.fallbacks.items()},
         "runs": report.runs,
+        "not_triggered": {str(node): why for node, why in report.deferred.items()},
     }

@@ -6,10 +6,14 @@ No dagster is imported here: a request that finds nothing to build must not pay 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from examlops_dagster.core.plan import Plan
+from examlops_dagster.core.plan import Plan, Step
 from examlops_dagster.core.seams import Node, Progress
+from examlops_dagster.dagster_bridge.governed import Governed
+from examlops_dagster.dagster_bridge.overrides import check_overrides
 from examlops_dagster.dagster_bridge.report import Report
 from examlops_dagster.errors import UsageError
 from examlops_dagster.loading import ModuleLike
@@ -26,6 +30,7 @@ def materialize(
     no_deps: bool = False,
     orchestrator: str | None = None,
     in_process: bool = False,
+    resources: Mapping[str, Any] | None = None,
 ) -> Report:
     """Rebuild assets and their stale ancestors, dependencies first, and nothing else.
 
@@ -45,6 +50,9 @@ def materialize(
         local, scheduler, prefect, or one of an installed package.
     in_process
         Call the functions in this process, without their limits.
+    resources
+        What the jobs of the targets ask for this once, over their own; what they are made from
+        keeps its own. Nothing becomes stale by it.
 
     Returns
     -------
@@ -67,6 +75,8 @@ def materialize(
             no_deps=no_deps,
             orchestrator=orchestrator,
             in_process=in_process,
+            resources=resources,
+            source="python",
         )
     finally:
         project.close()
@@ -81,7 +91,9 @@ def materialize_in(
     no_deps: bool = False,
     orchestrator: str | None = None,
     in_process: bool = False,
+    resources: Mapping[str, Any] | None = None,
     named: bool = True,
+    source: str = "exa",
     progress: Progress | None = None,
 ) -> Report:
     """As `materialize`, over a project that is already open.
@@ -90,20 +102,55 @@ def materialize_in(
     ----------
     named
         Whether a person names the targets, so that sensors and tasks among them run in any case.
+    source
+        How it was asked for: exa or python.
     progress
         Told what is being built.
     """
     if orchestrator is not None:
         choose(orchestrator, None, os.environ)
+    if resources:
+        targets = [project.declared(name) for name in names]
+        check_overrides(resources, targets, orchestrator, os.environ)
     plan = project.plan(names, partition=partition, force=force, deps=not no_deps, named=named)
     refuse_blocked(plan)
+    governed = Governed(project, source, orchestrator, resources or {})
     if plan.is_empty:
+        if named:
+            governed.nothing_to_do(plan)
         return Report(plan.targets, skipped=list(plan.skipped))
-    from examlops_dagster.dagster_bridge.execute import execute  # noqa: PLC0415 - imports dagster
+    total = Report(plan.targets, skipped=list(plan.skipped))
+    while True:
+        total.blocked += governed.refusals(plan)
+        if total.blocked:
+            return total
+        report = governed.build(plan, in_process=in_process, resources=resources, progress=progress)
+        total.add(replace(report, skipped=[]))
+        total.deferred = {b.node: b.why for b in plan.deferred}
+        emitters = [s for s in plan.steps if project.graph.declarations[s.node.asset].outlets]
+        if no_deps or not report.ok or not (emitters or _by_event(project, plan)):
+            return total
+        plan = project.plan(names, partition=partition, named=False)
+        plan = _following(project, plan, {*total.rebuilt, *total.unchanged})
+        total.deferred = {b.node: b.why for b in (*plan.blocked, *plan.deferred)}
+        if plan.is_empty:
+            return total
 
-    return execute(
-        project, plan, orchestrator=orchestrator, in_process=in_process, progress=progress
-    )
+
+def _following(project: Project, plan: Plan, done: Collection[Node]) -> Plan:
+    """Keep of a plan what earlier parts of the request have made stale by what they emitted."""
+    steps = tuple(s for s in plan.steps if s.node not in done or _reads_by_event(project, s))
+    return replace(plan, steps=steps)
+
+
+def _by_event(project: Project, plan: Plan) -> bool:
+    return any(_reads_by_event(project, step) for step in plan.steps)
+
+
+def _reads_by_event(project: Project, step: Step) -> bool:
+    """Whether a step is built once for each event, so that it may be stale again."""
+    edges = project.graph.upstreams(step.node.asset)
+    return any(e.mapped is not None and e.mapped.kind == "each_event" for e in edges)
 
 
 def run_due_in(
@@ -142,6 +189,7 @@ def run_due_in(
     for name in names:
         project.declared(name)
     project.see_schedules()
+    governed = Governed(project, "exa", orchestrator, details={"due": True})
     total = Report()
     done: set[Node] = set()
     failed: set[Node] = set()
@@ -149,13 +197,13 @@ def run_due_in(
         plan = project.plan_due(names, done, failed)
         if plan.targets and not done:
             refuse_blocked(plan)
+        plan, refused, left = governed.passed(plan)
+        total.blocked += refused
+        done |= left
+        failed |= left
         if plan.is_empty:
             return total
-        from examlops_dagster.dagster_bridge.execute import execute  # noqa: PLC0415 - dagster
-
-        report = execute(
-            project, plan, orchestrator=orchestrator, in_process=in_process, progress=progress
-        )
+        report = governed.build(plan, in_process=in_process, progress=progress)
         total.add(report)
         failed |= {each.node for each in report.failed}
         tried = {*report.rebuilt, *report.unchanged, *failed}

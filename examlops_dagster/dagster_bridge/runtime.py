@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterInstance
 
@@ -18,14 +18,17 @@ from examlops_dagster.core.jobs import JobsLedger
 from examlops_dagster.core.seams import AssetOrchestrator, Progress, Snapshot
 from examlops_dagster.home import Home
 from examlops_dagster.ledger.builds import BuildsLedger, utc_now
-from examlops_dagster.ledger.event_log import EventLog
 from examlops_dagster.ledger.jobs import HpcJobs
+from examlops_dagster.ledger.outlets import Outlets
 from examlops_dagster.ledger.sinks import SinkWrites
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.registry import make
 from examlops_dagster.store.engine import Database
 from examlops_dagster.store.hosts import check_host
 from examlops_dagster.store.migrations import migrate
+
+if TYPE_CHECKING:
+    from examlops_dagster.ledger.event_log import EventLog
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Runtime:
     ----------
     home
         The instance's folder, with the environment of the process.
-    database, ledger, event_log, sink_writes, jobs
+    database, ledger, event_log, sink_writes, jobs, outlets
         platform.db of that home, and what is read and written in it.
     """
 
@@ -46,6 +49,7 @@ class Runtime:
     event_log: EventLog
     sink_writes: SinkWrites
     jobs: HpcJobs
+    outlets: Outlets
 
 
 class Location:
@@ -80,6 +84,8 @@ class Location:
         """Sensors that are probed in ticks of their own, and never requested."""
         self.lost_runs_noted: datetime | None = None
         """Up to when runs were looked at that ended before they began to build."""
+        self.admitted: dict[str, str] = {}
+        """Runs of which it is known whether they may build: empty, or why they may not."""
         self.progress: Progress | None = None
         """Told by orchestrators what a person who waits wants to know."""
         self._nodes = Nodes(graph, Snapshot(utc_now()))
@@ -89,6 +95,9 @@ class Location:
 
     def runtime(self, instance: DagsterInstance) -> Runtime:
         """Give what the bodies share over an instance."""
+        # definitions are loaded without it: it imports SQLAlchemy, a tenth of a second
+        from examlops_dagster.ledger.event_log import EventLog  # noqa: PLC0415
+
         home = Home(Path(instance.root_directory), exists=True, environment=self.environment)
         with self._lock:
             found = self._runtimes.get((str(home.folder), home.database))
@@ -103,6 +112,7 @@ class Location:
                     EventLog(instance, database, self.graph),
                     SinkWrites(database),
                     HpcJobs(database),
+                    Outlets(database),
                 )
                 self._runtimes[str(home.folder), home.database] = found
             return found

@@ -17,6 +17,7 @@ from dagster import (
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.seams import Node
 from examlops_dagster.core.status import State
+from examlops_dagster.dagster_bridge.admission import requested_by_automation
 from examlops_dagster.dagster_bridge.automation import SENSOR
 from examlops_dagster.dagster_bridge.due import due, has_schedule_of_its_own, schedule_name
 from examlops_dagster.dagster_bridge.runtime import Location
@@ -53,6 +54,7 @@ def _schedule(
         steps = found.slice_of(name)
         if steps:
             keys = sorted({translate.get_asset_key(step.node.asset) for step in steps})
+            requested_by_automation(location.runtime(context.instance), steps)
             return RunRequest(asset_selection=keys, tags=slice_tags(steps, found.nodes))
         verdict = found.verdicts[node]
         why = "; ".join(verdict.why) or "nothing to do"

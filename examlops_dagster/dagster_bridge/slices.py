@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from examlops_dagster.core.graph import Nodes
 from examlops_dagster.core.plan import Step
 from examlops_dagster.dagster_bridge.partitions import run_tags
-from examlops_dagster.ledger.event_log import FORCED_TAG, SLICE_TAG
+from examlops_dagster.ledger.tags import FORCED_TAG, SLICE_TAG
 
 
 def slice_tags(steps: Sequence[Step], existing: Nodes) -> dict[str, str]:

@@ -86,6 +86,12 @@ class Site:
             )
         return self._processes[name]
 
+    def press_ctrl_c(self, name):
+        """Interrupt a process as its terminal does: all that it started get it too."""
+        process = self._processes.pop(name)
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(READY_SECONDS)
+
     def kill(self, name):
         """Kill a process, and all that it started, as a power cut does."""
         process = self._processes.pop(name)

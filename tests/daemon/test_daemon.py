@@ -11,7 +11,7 @@ from dagster._core.scheduler.instigation import (
     ScheduleInstigatorData,
     TickStatus,
 )
-from homes import Homestead
+from homes import Homestead, run_program
 from processes import Site
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ from pathlib import Path
 from dagster import in_process_executor
 
 from examlops_dagster import (
-    Manual, Schedule, asset, build_definitions, partitions, sensor, task
+    Dataset, DatasetAlias, Manual, Schedule, asset, build_definitions, partitions, sensor, task
 )
 
 HERE = Path(__file__).parent
@@ -88,6 +88,22 @@ def parts(k):
 def sums(k, part):
     called(f"sums[{k}]")
     return part
+
+
+@task(freshness=Manual, outlets=[DatasetAlias("out")], timeout_seconds=None)
+def writer(outlet_events):
+    for uri in (HERE / "emit").read_text().split():
+        outlet_events["out"].add(uri)
+
+
+@asset(deps=[DatasetAlias("out")], timeout_seconds=None)
+def of_alias(inlet_events):
+    called("of_alias=" + ",".join(sorted(event.uri for event in inlet_events["out"])))
+
+
+@asset(deps=[Dataset("s3://two")], timeout_seconds=None)
+def of_two():
+    called("of_two")
 
 
 MORE
@@ -181,6 +197,34 @@ def check_that_exactly_the_stale_slice_is_rebuilt_once(site):
     assert settled(site)
 
 
+def followers(site):
+    return [name for name in site.calls() if name.startswith("of_")]
+
+
+def check_that_who_follows_an_alias_or_a_dataset_runs_once_for_each_batch(site):
+    for uris, expected in (
+        ("", []),  # nothing added, nothing triggered
+        ("s3://one s3://two", ["of_alias=s3://one,s3://two", "of_two"]),
+        ("s3://three", ["of_alias=s3://three"]),
+    ):
+        site.home.write("emit", uris)
+        before = len(followers(site))
+        done = run_program(
+            site.folder,
+            *("exa", "-f", "defs.py", "assets", "materialize", "writer"),
+            DAGSTER_HOME=str(site.folder),
+        )
+        assert "rebuilt writer" in done.stdout
+        site.until(
+            lambda before=before, expected=expected: (
+                len(followers(site)) >= before + len(expected) and settled(site)
+            ),
+            f"what follows {uris}",
+        )
+        time.sleep(5)  # two ticks, which must request nothing more
+        assert sorted(followers(site)[before:]) == expected
+
+
 def backfilled(site):
     """Give the status of the backfill that was started in the UI, once it has ended."""
     [backfill] = [
@@ -227,6 +271,7 @@ def test_conditions_keep_assets_fresh_and_a_backfill_from_the_ui_completes(site_
     site.start_web_server()
     start_backfill(site)
     check_that_exactly_the_stale_slice_is_rebuilt_once(site)
+    check_that_who_follows_an_alias_or_a_dataset_runs_once_for_each_batch(site)
     check_the_backfill(site)
 
 
@@ -239,6 +284,7 @@ def test_the_plain_sensor_keeps_assets_fresh_and_schedules_survive(site_of):
     site.start("exa", "exa", "-f", "defs.py", "run", "slow")  # a run that outlasts the next tick
     site.until(lambda: "slow" in site.calls(), "the long run")
     check_that_exactly_the_stale_slice_is_rebuilt_once(site)
+    check_that_who_follows_an_alias_or_a_dataset_runs_once_for_each_batch(site)
     check_one_catch_up_after_a_killed_daemon(site)
     check_that_a_tick_is_skipped_for_what_is_in_flight_alone(site)
     check_that_the_sensor_was_probed_without_a_run(site)

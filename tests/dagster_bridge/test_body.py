@@ -379,8 +379,8 @@ def test_a_value_that_a_newer_build_took_away_is_not_taken_for_none(home, monkey
     begin = BuildsLedger.begin
     moved = []
 
-    def move(self, attempt):
-        begin(self, attempt)
+    def move(self, attempt, notes=()):
+        begin(self, attempt, notes)
         if attempt.node.asset == "reader" and not moved:
             moved.append(True)
             for _ in range(2):

@@ -18,6 +18,16 @@ from examlops_dagster import partitions
 @asset("days", partitions={{"day": partitions(["mon", "tue", "wed"])}}, timeout_seconds=None)
 def build_days(day):
     return day
+
+
+from examlops_dagster import DatasetAlias, Metadata
+
+
+@asset("emitter", outlets=DatasetAlias("out"), timeout_seconds=None)
+def emitter():
+    yield Metadata("s3://one", alias="out")
+    yield Metadata("s3://two", alias="out")
+    return 1
 """
 
 KILLER = """\
@@ -34,14 +44,15 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 from examlops_dagster.dagster_bridge.run import materialize_in
 from examlops_dagster.home import Home
 from examlops_dagster.ledger.builds import BuildsLedger
+from examlops_dagster.ledger.outlets import Outlets
 from examlops_dagster.project import Project
 from examlops_dagster.values import FileValues
 
 import examlops_dagster.dagster_bridge.execute
-from examlops_dagster.dagster_bridge import body, range_events
+from examlops_dagster.dagster_bridge import range_build, range_events
 
 root, target, together = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-body.MOST_WAITING = together
+range_build.MOST_WAITING = together
 range_events.LONGEST_WAIT_SECONDS = 3600
 if not together:
     range_events.takes_batches = lambda storage: False
@@ -69,6 +80,7 @@ def kill_after(calls):
 
     for name in ("claim", "begin", "allot", "complete_all", "release", "release_all"):
         setattr(BuildsLedger, name, counted(getattr(BuildsLedger, name)))
+    Outlets.sent = counted(Outlets.sent)
     FileValues.keep = counted(FileValues.keep)
     SqliteEventLogStorage.store_event = counted(SqliteEventLogStorage.store_event, materializes)
     tags = SqliteEventLogStorage._store_asset_event_tags  # the run has the event, the index not
@@ -176,3 +188,25 @@ def test_a_range_killed_after_any_step_goes_on_behind_it(killed, together, steps
         for number, home, pipeline in killed("days", together)
     ]
     assert len(numbers) == steps
+
+
+def test_what_a_killed_build_emitted_is_known_once_with_its_version_or_not_at_all(killed):
+    numbers = 0
+    for number, home, pipeline in killed("emitter"):
+        project = home.project(pipeline)
+        built = project.statuses()[Node("emitter")].version == 1
+        found = project.outlets.events("out", alias=True)
+        assert [e.uri for e in found] == (["s3://one", "s3://two"] if built else []), number
+        report = materialize_in(project, ["emitter"])
+        assert report.ok, (number, report)
+        assert [e.uri for e in project.outlets.events("out", alias=True)] == [
+            "s3://one",
+            "s3://two",
+        ]
+        home.sql("UPDATE unsent_outlets SET since = 0")
+        project.event_log.send_left()
+        assert home.events("s3/one"), number
+        assert home.events("out"), number
+        assert home.sql("SELECT count(*) FROM unsent_outlets") == [(0,)]
+        numbers += 1
+    assert numbers >= 10

@@ -9,7 +9,7 @@ from dagster import AssetKey, DagsterEventType
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from examlops_dagster.core.seams import Node
-from examlops_dagster.dagster_bridge import body, event_batches, range_events
+from examlops_dagster.dagster_bridge import event_batches, range_build, range_events
 from examlops_dagster.dagster_bridge.event_batches import store_batch, takes_batches
 from examlops_dagster.ledger.builds import BuildsLedger
 
@@ -182,7 +182,7 @@ def test_without_batches_each_key_is_recorded_all_the_same(home, module, monkeyp
 
 
 def test_the_keys_of_a_range_are_stored_together(home, module, batches, monkeypatch):
-    monkeypatch.setattr(body, "MOST_WAITING", 2)
+    monkeypatch.setattr(range_build, "MOST_WAITING", 2)
     assert home.exa(module, "parts").ok
     assert batches == [2, 2, 1]
     assert keys_of(home) == KEYS

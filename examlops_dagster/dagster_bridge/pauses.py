@@ -1,0 +1,161 @@
+"""How a step lets time pass, in the main thread or in one of the threads that wait for jobs.
+
+A signal interrupts the main thread alone. A thread that waits is told by its next pause, which
+raises what the main thread would have got.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dagster import DagsterExecutionInterruptedError
+
+BUSY_THREADS = 8
+"""How many of the threads that wait may do something else than wait at one time: a thousand
+that submit at once would overrun the scheduler, and SQLite lets the later ones fail."""
+
+PAUSES_A_SECOND = 400
+"""Of all threads that wait: each pause ends in a look at files, which others share."""
+
+_SHORT_PAUSE = 0.1
+"""Of one whose end is near, which is not made longer."""
+
+_here = threading.local()
+
+
+class Stop:
+    """Tells the steps of one execution that they are interrupted, and whether to end their jobs."""
+
+    def __init__(self) -> None:
+        self.is_meant = False
+        self._asked = threading.Event()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the steps are interrupted."""
+        return self._asked.is_set()
+
+    def ask(self, *, meant: bool) -> None:
+        """Interrupt the steps; the first one who asks says what for."""
+        if not self._asked.is_set():
+            self.is_meant = meant
+            self._asked.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for it; gives whether the steps are interrupted."""
+        return self._asked.wait(seconds)
+
+
+class Waiter:
+    """A thread that runs a step, and mostly waits.
+
+    Parameters
+    ----------
+    stop
+        Interrupts it, once.
+    turns
+        Are held while it does something; None for a thread that needs none.
+    crowd
+        Gives how many there are of them.
+    """
+
+    def __init__(
+        self,
+        stop: Stop,
+        turns: threading.Semaphore | None = None,
+        crowd: Callable[[], int] = lambda: 1,
+    ) -> None:
+        self.stop = stop
+        self._turns = turns
+        self._crowd = crowd
+        self._has_turn = False
+        self._is_interrupted = False
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Have the pauses of this thread be those of this waiter."""
+        _here.waiter = self
+        self.take_turn()
+        try:
+            yield
+        finally:
+            self.give_turn()
+            _here.waiter = None
+
+    def pause(self, seconds: float) -> None:
+        """See `pause`."""
+        if self._is_interrupted:  # it is ending its job, which takes time as well
+            time.sleep(seconds)
+            return
+        had_turn = self._has_turn
+        self.give_turn()
+        if seconds > _SHORT_PAUSE:
+            seconds = max(seconds, self._crowd() / PAUSES_A_SECOND)
+        if self.stop.wait(seconds):
+            self._is_interrupted = True
+            raise DagsterExecutionInterruptedError("The step was interrupted while it waited.")
+        if had_turn:
+            self.take_turn()
+
+    def take_turn(self) -> None:
+        """Wait until few enough others are busy."""
+        if self._turns is not None and not self._has_turn:
+            self._turns.acquire()
+            self._has_turn = True
+
+    def give_turn(self) -> None:
+        """Let another one be busy."""
+        if self._turns is not None and self._has_turn:
+            self._has_turn = False
+            self._turns.release()
+
+
+def pause(seconds: float) -> None:
+    """Let time pass in a step.
+
+    Raises
+    ------
+    DagsterExecutionInterruptedError
+        In a thread of an execution that is interrupted; in the main thread the signal does it.
+    """
+    waiter = _waiter()
+    if waiter is None:
+        time.sleep(seconds)
+    else:
+        waiter.pause(seconds)
+
+
+def stop_here() -> Stop | None:
+    """Give what interrupts this thread; None where signals do it."""
+    waiter = _waiter()
+    return None if waiter is None else waiter.stop
+
+
+@contextmanager
+def long_wait(*, pauses: bool) -> Iterator[None]:
+    """Keep no other step from being busy while this one waits.
+
+    Parameters
+    ----------
+    pauses
+        Whether the wait consists of pauses, in which others are busy anyway.
+    """
+    waiter = _waiter()
+    if waiter is None:
+        yield
+        return
+    waiter.pause(0)  # nothing is begun after an interrupt
+    if not pauses:
+        waiter.give_turn()
+    try:
+        yield
+    finally:
+        waiter.take_turn()  # also after an interrupt, which many get at once
+
+
+def _waiter() -> Waiter | None:
+    found: Waiter | None = getattr(_here, "waiter", None)
+    return found

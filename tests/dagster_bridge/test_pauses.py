@@ -1,0 +1,147 @@
+"""Threads that wait: interrupted by their pauses, few of them busy at once."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from dagster import DagsterExecutionInterruptedError
+
+from examlops_dagster.dagster_bridge.interrupts import noted_signals
+from examlops_dagster.dagster_bridge.pauses import (
+    PAUSES_A_SECOND,
+    Stop,
+    Waiter,
+    long_wait,
+    pause,
+    stop_here,
+)
+
+
+def in_thread(work):
+    ends = []
+
+    def run():
+        try:
+            ends.append(work())
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            ends.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, ends
+
+
+def test_outside_of_a_waiting_thread_a_pause_is_a_sleep():
+    started = time.monotonic()
+    pause(0.05)
+    assert time.monotonic() - started >= 0.05
+    assert stop_here() is None
+
+
+def test_a_stop_is_raised_by_the_pause_at_once_and_once():
+    stop, waits = Stop(), threading.Event()
+
+    def work():
+        with Waiter(stop).at_work():
+            try:
+                waits.set()
+                pause(30)
+            except DagsterExecutionInterruptedError:
+                assert stop_here() is stop
+                pause(0.01)  # what it does to end its job may pause as well
+                return stop.is_meant
+        return None
+
+    thread, ends = in_thread(work)
+    assert waits.wait(10)
+    started = time.monotonic()
+    stop.ask(meant=True)
+    stop.ask(meant=False)
+    thread.join(10)
+    assert time.monotonic() - started < 5
+    assert ends == [True]
+
+
+def test_nothing_is_begun_after_a_stop():
+    stop = Stop()
+    stop.ask(meant=False)
+
+    def work():
+        with Waiter(stop, threading.Semaphore(1)).at_work(), long_wait(pauses=True):
+            return "begun"
+
+    thread, ends = in_thread(work)
+    thread.join(10)
+    assert isinstance(ends[0], DagsterExecutionInterruptedError)
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+def test_who_waits_keeps_nobody_from_being_busy(pauses):
+    stop, turns, busy, most = Stop(), threading.BoundedSemaphore(2), [], []
+    all_wait = threading.Barrier(6)
+
+    def work():
+        with Waiter(stop, turns).at_work():
+            busy.append(1)
+            most.append(len(busy))
+            time.sleep(0.02)
+            busy.pop()
+            with long_wait(pauses=pauses):
+                if pauses:
+                    pause(0.3)
+                else:
+                    all_wait.wait(10)
+            busy.append(1)
+            most.append(len(busy))
+            busy.pop()
+        return "done"
+
+    started = [in_thread(work) for _ in range(6)]
+    for thread, _ in started:
+        thread.join(20)
+    assert [ends for _, ends in started] == [["done"]] * 6
+    assert max(most) <= 2
+    assert turns.acquire(blocking=False)
+    assert turns.acquire(blocking=False)
+
+
+def test_in_a_crowd_pauses_are_longer_but_not_those_of_an_end():
+    def work():
+        with Waiter(Stop(), None, lambda: PAUSES_A_SECOND).at_work():
+            started = time.monotonic()
+            pause(0.1)
+            short = time.monotonic() - started
+            pause(0.2)
+            return short, time.monotonic() - started - short
+
+    thread, ends = in_thread(work)
+    thread.join(20)
+    short, long = ends[0]
+    assert short < long
+    assert long >= 1
+
+
+def test_signals_are_noted_whoever_handles_them():
+    handled = []
+    former = signal.signal(signal.SIGTERM, lambda *_: handled.append("own"))
+    try:
+        with noted_signals() as signals:
+            assert signals.last() is None
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals.last() == signal.SIGTERM
+            assert signals.last() is None
+        assert handled == ["own"]
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def test_in_another_thread_no_signal_is_noted():
+    def work():
+        with noted_signals() as signals:
+            return signals.last()
+
+    thread, ends = in_thread(work)
+    thread.join(10)
+    assert ends == [None]
