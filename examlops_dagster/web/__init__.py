@@ -1,0 +1,1 @@
+"""The asset page and the JSON API, beside Dagster's own pages."""
