@@ -52,7 +52,7 @@ def _unknown(word: str, groups: Collection[str]) -> int:
 
 def _before_options(words: list[str]) -> list[str]:
     """Give the words that are neither options nor the value of one."""
-    with_value = {"-m", "--module", "-f", "--file"}
+    with_value = {"-m", "--module", "-f", "--file", "--url"}
     found: list[str] = []
     skip = False
     for word in words:

@@ -7,10 +7,22 @@ from typing import Annotated
 
 import typer
 
+import examlops_dagster.cli.outlets  # noqa: F401 - adds its commands to ``exa assets``
 from examlops_dagster.cli.assets import assets
-from examlops_dagster.cli.common import FileOption, JsonOption, ModuleOption, Options, guarded
+from examlops_dagster.cli.common import (
+    FileOption,
+    JsonOption,
+    ModuleOption,
+    Options,
+    UrlOption,
+    guarded,
+)
+from examlops_dagster.cli.data import data
 from examlops_dagster.cli.fresh import get, run
+from examlops_dagster.cli.governance import approvals, audit
 from examlops_dagster.cli.hpc import hpc
+from examlops_dagster.cli.lineage import lineage
+from examlops_dagster.cli.serve import serve
 
 app = typer.Typer(
     name="exa",
@@ -21,7 +33,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(assets, name="assets")
+app.add_typer(data, name="data")
 app.add_typer(hpc, name="hpc")
+app.add_typer(audit, name="audit")
+app.add_typer(approvals, name="approvals")
 
 
 def _version(wanted: bool) -> None:
@@ -38,6 +53,7 @@ def exa(
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
@@ -49,7 +65,7 @@ def exa(
     EXAMLOPS_MODULES, else of [tool.examlops] in pyproject.toml.
     """
     del version
-    context.obj = Options(tuple(module or ()), file, as_json)
+    context.obj = Options(tuple(module or ()), file, as_json, url)
 
 
 @app.command("init")
@@ -70,6 +86,10 @@ def init(context: typer.Context, as_json: JsonOption = False) -> None:
 
 app.command("run")(run)
 app.command("get")(get)
+app.command("lineage")(lineage)
+app.command("serve")(serve)
 
-GROUPS = frozenset({"assets", "get", "hpc", "init", "run"})
+GROUPS = frozenset(
+    {"approvals", "assets", "audit", "data", "get", "hpc", "init", "lineage", "run", "serve"}
+)
 """What ``exa`` has itself; anything else is looked for in another distribution."""

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from examlops_dagster.cli.common import (
+    DetachOption,
     ExitCode,
     FileOption,
     JsonOption,
     ModuleOption,
+    UrlOption,
     emit,
     guarded,
     options,
@@ -52,6 +54,16 @@ OptionalName = Annotated[
 ]
 PartitionOption = Annotated[
     str | None, typer.Option("--partition", help="One key of a partitioned asset.")
+]
+ResourcesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--resources",
+        metavar="KEY=VALUE",
+        help="What the jobs of the assets named ask for this once, over their own: "
+        "gpus=4,time=2:00:00 (or repeat the option), slurm.OPTION=VALUE. What they are made from "
+        "keeps its own, and nothing becomes stale by it.",
+    ),
 ]
 
 
@@ -96,14 +108,9 @@ def undeclare(
     as_json: JsonOption = False,
 ) -> None:
     """Take back a declaration made from the command line; what was built stays recorded."""
-    from examlops_dagster.errors import UsageError
-
     chosen = options(context, module, file, as_json=as_json)
     with chosen.project(writing=True, bare=True) as project:
-        if not project.catalog.undeclare(name):
-            raise UsageError(
-                f"{name} was not declared from the command line, so it cannot be undeclared here"
-            )
+        project.undeclare(name)
     chosen.say(f"Undeclared {name}")
 
 
@@ -114,27 +121,26 @@ def graph(
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
 ) -> None:
     """Show what is made from what."""
-    chosen = options(context, module, file, as_json=as_json)
-    with chosen.project() as project:
-        declarations = project.graph.declarations
-        undeclared = project.graph.undeclared
-    edges = {
-        name: list(dict.fromkeys(edge.name for edge in d.upstreams))
-        for name, d in declarations.items()
-    }
+    from examlops_dagster.cli.tables import graph_line
+
+    chosen = options(context, module, file, as_json=as_json, url=url)
+    if chosen.url is not None:
+        from examlops_dagster.cli.remote import Server
+
+        edges, roles = Server(chosen.url).graph()
+    else:
+        from examlops_dagster.project.views import edges_of, roles_of
+
+        with chosen.project() as project:
+            edges, roles = edges_of(project.graph), roles_of(project.graph)
     if chosen.as_json:
         emit(edges)
         return
     for name, upstreams in edges.items():
-        declaration = declarations[name]
-        if upstreams:
-            typer.echo(f"{name} ← {', '.join(upstreams)}")
-        elif name in undeclared:
-            typer.echo(f"{name} (undeclared)")
-        else:
-            typer.echo(f"{name} ({'root' if declaration.is_root else 'source'})")
+        typer.echo(graph_line(name, upstreams, roles[name]))
     if not edges:
         typer.echo(_NOTHING)
 
@@ -178,22 +184,32 @@ def status(
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
 ) -> None:
     """Say what is fresh and what is stale, and why; changes nothing."""
-    from examlops_dagster.cli.views import status_rows, status_table
+    from examlops_dagster.cli.tables import STATUS_HEAD, status_table
 
-    chosen = options(context, module, file, as_json=as_json)
-    with chosen.project() as project:
-        verdicts = status_rows(project, name, partition)
-        if chosen.as_json:
-            emit([v.as_json for v in verdicts])
-        elif verdicts:
-            rows = status_table(verdicts, by_key=name is not None)
-            typer.echo(table(("Asset", "Version", "State", "Why"), rows))
-        else:
-            typer.echo(_NOTHING)
-    if check and not all(v.status.state.in_order for v in verdicts):
-        raise typer.Exit(ExitCode.NOT_IN_ORDER)
+    chosen = options(context, module, file, as_json=as_json, url=url)
+    if chosen.url is not None:
+        from examlops_dagster.cli.remote import Server
+
+        rows = Server(chosen.url).status(name, partition)
+    else:
+        from examlops_dagster.project.views import status_rows
+
+        with chosen.project() as project:
+            rows = [verdict.row for verdict in status_rows(project, name, partition)]
+    if chosen.as_json:
+        emit([{k: v for k, v in row.items() if k not in _FOR_TABLES} for row in rows])
+    elif rows:
+        typer.echo(table(STATUS_HEAD, status_table(rows, by_key=name is not None)))
+    else:
+        typer.echo(_NOTHING)
+    if check:
+        from examlops_dagster.core.status import State
+
+        if not all(State(row["state"]).in_order for row in rows):
+            raise typer.Exit(ExitCode.NOT_IN_ORDER)
 
 
 @assets.command("plan")
@@ -207,23 +223,32 @@ def plan(
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
 ) -> None:
     """Say what would be rebuilt, skipped and blocked, and why; changes nothing."""
-    from examlops_dagster.cli.views import plan_json, plan_rows
+    from examlops_dagster.cli.tables import PLAN_HEAD, plan_rows
 
-    chosen = options(context, module, file, as_json=as_json)
-    with chosen.project() as project:
-        found = project.plan(
-            [name] if name else (), partition=partition, force=force, deps=not no_deps
-        )
+    chosen = options(context, module, file, as_json=as_json, url=url)
+    if chosen.url is not None:
+        from examlops_dagster.cli.remote import Server
+
+        found = Server(chosen.url).plan(name, partition, force=force, deps=not no_deps)
+    else:
+        from examlops_dagster.project.views import plan_json
+
+        with chosen.project() as project:
+            names = [name] if name else ()
+            found = plan_json(
+                project.plan(names, partition=partition, force=force, deps=not no_deps)
+            )
     if chosen.as_json:
-        emit(plan_json(found))
+        emit(found)
         return
-    rows = plan_rows(found)
-    if found.is_empty:
+    if not found["steps"]:
         typer.echo("Nothing to rebuild.")
+    rows = plan_rows(found)
     if rows:
-        typer.echo(table(("Asset", "Action", "Why"), rows))
+        typer.echo(table(PLAN_HEAD, rows))
 
 
 @assets.command("materialize")
@@ -245,29 +270,31 @@ def materialize(
         bool,
         typer.Option("--in-process", help="Call the functions here, without their time limits."),
     ] = False,
+    resources: ResourcesOption = None,
+    detached: DetachOption = False,
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild assets and their stale ancestors, dependencies first, and nothing else."""
-    from examlops_dagster.cli.builds import print_report, stdout_kept
-    from examlops_dagster.dagster_bridge.run import materialize_in
-
     chosen = options(context, module, file, as_json=as_json)
-    with chosen.project(writing=True) as project, stdout_kept() as show:
-        report = materialize_in(
-            project,
-            names,
-            partition=partition,
-            force=force,
-            no_deps=no_deps,
-            orchestrator=orchestrator,
-            in_process=in_process,
-            progress=show.progress,
-        )
-    code = print_report(report, names, as_json=chosen.as_json)
-    if code is not ExitCode.DONE:
-        raise typer.Exit(code)
+    if detached:
+        from examlops_dagster.cli.detach import detach
+
+        detach(chosen)
+        return
+    from examlops_dagster.cli.builds import build_named
+
+    build_named(
+        chosen,
+        names,
+        resources,
+        partition=partition,
+        force=force,
+        no_deps=no_deps,
+        orchestrator=orchestrator,
+        in_process=in_process,
+    )
 
 
 @assets.command("source-changed")
@@ -344,7 +371,8 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show the builds of an asset, also those that failed, newest first."""
-    from examlops_dagster.cli.views import history_json, history_rows
+    from examlops_dagster.cli.views import history_rows
+    from examlops_dagster.project.views import history_json
 
     chosen = options(context, module, file, as_json=as_json)
     with chosen.project() as project:
@@ -358,6 +386,7 @@ def history(
         tell(f"{name} was never built.")
 
 
+_FOR_TABLES = frozenset({"shown", "partitioned"})
 _NOTHING = "No assets declared. Use: exa assets declare NAME --kind KIND (or -m MODULE)"
 
 

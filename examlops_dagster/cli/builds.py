@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 
-from examlops_dagster.cli.common import ExitCode, emit, tell
+from examlops_dagster.cli.common import ExitCode, Options, emit, tell
 from examlops_dagster.core.seams import Node
 from examlops_dagster.dagster_bridge.report import Report
 from examlops_dagster.dagster_bridge.report import as_json as report_as_json
+from examlops_dagster.dagster_bridge.run import materialize_in
+from examlops_dagster.governance.governor import with_remedy
+from examlops_dagster.schedulers.resources import resources_of_pairs
 
 
 class Terminal:
@@ -21,10 +25,11 @@ class Terminal:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._lock = threading.Lock()
 
     def progress(self, text: str) -> None:
         """Say in one line what is going on."""
-        with suppress(OSError):
+        with suppress(OSError), self._lock:
             self._stream.write(f"  {text}\n")
             self._stream.flush()
 
@@ -48,6 +53,26 @@ def stdout_kept() -> Iterator[Terminal]:
         os.dup2(kept, 1)
         os.close(kept)
         stream.close()
+
+
+def build_named(
+    chosen: Options, names: Sequence[str], resources: Sequence[str] | None, **how: Any
+) -> None:
+    """Build what a person named, print what came of it, and end with its exit code.
+
+    Parameters
+    ----------
+    resources
+        ``KEY=VALUE`` texts.
+    how
+        As `materialize_in` takes it.
+    """
+    over = resources_of_pairs(resources or ())
+    with chosen.project(writing=True) as project, stdout_kept() as show:
+        report = materialize_in(project, names, resources=over, progress=show.progress, **how)
+    code = print_report(report, names, as_json=chosen.as_json)
+    if code is not ExitCode.DONE:
+        raise typer.Exit(code)
 
 
 def print_report(report: Report, names: Sequence[str], *, as_json: bool) -> ExitCode:
@@ -76,6 +101,8 @@ def print_failures(report: Report) -> ExitCode:
     """Print on stderr what went wrong, and give the exit code."""
     for node, why in report.fallbacks.items():
         tell(f"{node} was built {why}")
+    for refusal in report.blocked:
+        tell(with_remedy(refusal))
     for failed in report.failed:
         tell(f"Failed {failed.node}: {failed.reason}")
         if failed.log:
@@ -104,6 +131,8 @@ def _print_success(report: Report, names: Sequence[str]) -> None:
         typer.echo(f"  skipped (fresh): {_names(report.skipped)}")
     if report.unchanged:
         typer.echo(f"  unchanged (not rebuilt): {_names(report.unchanged)}")
+    for node, why in report.deferred.items():
+        typer.echo(f"  not triggered: {node} ({why})")
     for node, why in report.fallbacks.items():
         typer.echo(f"  fallback: {node} {why}")
 

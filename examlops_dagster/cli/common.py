@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from examlops_dagster.errors import DefinitionError, ExamlopsError, UsageError
+from examlops_dagster.errors import DefinitionError, ExamlopsError, PolicyError, UsageError
 
 if TYPE_CHECKING:
     from examlops_dagster.project import Project
@@ -27,7 +27,24 @@ ModuleOption = Annotated[
 FileOption = Annotated[
     str | None, typer.Option("-f", "--file", help="File with declarations, imported by its stem.")
 ]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="http://HOST:PORT",
+        help="Ask a running `exa serve` (status, plan, graph and run).",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+DETACH = "--detach"
+DetachOption = Annotated[
+    bool,
+    typer.Option(
+        DETACH,
+        help="Go on in a process of its own, and return once the first job is submitted. Its "
+        "output goes to a file in the home.",
+    ),
+]
 
 
 class ExitCode(IntEnum):
@@ -50,11 +67,14 @@ class Options:
         Where declarations are loaded from; the configured modules where both are empty.
     as_json
         Whether stdout gets JSON.
+    url
+        Of the server that is asked; None for the home here.
     """
 
     modules: tuple[str, ...] = ()
     file: str | None = None
     as_json: bool = False
+    url: str | None = None
 
     @contextmanager
     def project(self, *, writing: bool = False, bare: bool = False) -> Iterator[Project]:
@@ -67,6 +87,11 @@ class Options:
         bare
             Load no module: the request is about declarations from the command line alone.
         """
+        if self.url is not None:
+            raise UsageError(
+                "--url is for assets status, assets plan, assets graph and run; this command "
+                "works on the home here alone"
+            )
         from examlops_dagster.home import find_home
         from examlops_dagster.project import Project, open_project
 
@@ -97,6 +122,7 @@ def options(
     file: str | None = None,
     *,
     as_json: bool = False,
+    url: str | None = None,
 ) -> Options:
     """Join what stands before the command and what stands after it; the latter wins."""
     before = context.find_object(Options) or Options()
@@ -104,6 +130,7 @@ def options(
         tuple(module or ()) or (() if file else before.modules),
         file or (None if module else before.file),
         as_json or before.as_json,
+        url or before.url,
     )
 
 
@@ -122,6 +149,8 @@ def guarded(command: F) -> F:
             return command(*arguments, **named)
         except (UsageError, DefinitionError) as error:
             _complain(error, ExitCode.USAGE, as_json=as_json)
+        except PolicyError as error:
+            _complain(error, ExitCode.FAILED, as_json=as_json, head="")
         except ExamlopsError as error:
             _complain(error, ExitCode.FAILED, as_json=as_json)
         except KeyboardInterrupt:
@@ -154,8 +183,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def _complain(error: Exception, code: ExitCode, *, as_json: bool) -> None:
+def _complain(error: Exception, code: ExitCode, *, as_json: bool, head: str = "Error: ") -> None:
     if as_json:
         emit({"error": str(error), "exit_code": int(code)})
-    print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - typer.echo would wrap
+    print(f"{head}{error}", file=sys.stderr)  # noqa: T201 - typer.echo would wrap
     raise typer.Exit(code) from None

@@ -6,12 +6,20 @@ from typing import Annotated
 
 import typer
 
-from examlops_dagster.cli.assets import NameArgument, PartitionOption, assets, complete_names
+from examlops_dagster.cli.assets import (
+    NameArgument,
+    PartitionOption,
+    ResourcesOption,
+    assets,
+    complete_names,
+)
 from examlops_dagster.cli.common import (
+    DetachOption,
     ExitCode,
     FileOption,
     JsonOption,
     ModuleOption,
+    UrlOption,
     emit,
     guarded,
     options,
@@ -38,18 +46,30 @@ def run(
     ] = None,
     orchestrator: OrchestratorOption = None,
     in_process: InProcessOption = False,
+    detached: DetachOption = False,
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
 ) -> None:
     """Build everything that is due now, once.
 
     What waits for its schedule, for a Manual asset or for a request stays as it is.
     """
+    chosen = options(context, module, file, as_json=as_json, url=url)
+    if chosen.url is not None:
+        from examlops_dagster.cli.remote import run_there
+
+        run_there(chosen, names or [], orchestrator, local_options=in_process or detached)
+        return
+    if detached:
+        from examlops_dagster.cli.detach import detach
+
+        detach(chosen)
+        return
     from examlops_dagster.cli.builds import print_due, stdout_kept
     from examlops_dagster.dagster_bridge.run import run_due_in
 
-    chosen = options(context, module, file, as_json=as_json)
     with chosen.project(writing=True) as project, stdout_kept() as show:
         report = run_due_in(
             project,
@@ -121,26 +141,21 @@ def retry(
     name: NameArgument,
     partition: PartitionOption = None,
     orchestrator: OrchestratorOption = None,
+    resources: ResourcesOption = None,
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lift the hold on an asset whose attempts failed or were cancelled, and build it."""
-    from examlops_dagster.cli.builds import print_report, stdout_kept
-    from examlops_dagster.dagster_bridge.run import materialize_in
+    from examlops_dagster.cli.builds import build_named
 
-    chosen = options(context, module, file, as_json=as_json)
-    with chosen.project(writing=True) as project, stdout_kept() as show:
-        report = materialize_in(
-            project,
-            [name],
-            partition=partition,
-            orchestrator=orchestrator,
-            progress=show.progress,
-        )
-    code = print_report(report, [name], as_json=chosen.as_json)
-    if code is not ExitCode.DONE:
-        raise typer.Exit(code)
+    build_named(
+        options(context, module, file, as_json=as_json),
+        [name],
+        resources,
+        partition=partition,
+        orchestrator=orchestrator,
+    )
 
 
 @assets.command("sink")

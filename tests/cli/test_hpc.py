@@ -170,7 +170,14 @@ def test_a_job_is_cancelled_by_its_name_or_id(mock):
     mock.write("slow", "")
     command = start(mock)
     command.until_file("building")
+    mock.write(
+        "policy.yaml", "policies: [{action: cancel, when: actor == 'guest', effect: deny}]\n"
+    )
+    refused = mock("hpc", "cancel", "model", code=1, EXAMLOPS_ACTOR="guest")
+    assert "Blocked by policy: model: matched policy rule 'rule 1' → deny" in refused.err
     assert mock("hpc", "cancel", "model").out == "Cancelled job 2 of model\n"
+    [row] = mock("audit", "list", "--action", "cancel", "--json").json
+    assert (row["assets"], row["details"]["jobs"]) == (["model"], ["2"])
     done = command.finish(code=1)
     assert "Failed model: job 2 on mock ended CANCELLED\n" in done.err
     assert "had ended: CANCELLED" in mock("hpc", "cancel", "2").out
