@@ -216,7 +216,8 @@ def fill(module: str) -> None:
 
     from examlops_dagster.core.seams import Attempt, Node, Read
     from examlops_dagster.dagster_bridge.event_batches import events_in_batches
-    from examlops_dagster.ledger.event_log import BUILD_TAG, BUILT_FROM, VERSION_TAG, dump_reads
+    from examlops_dagster.ledger.rows import dump_reads
+    from examlops_dagster.ledger.tags import BUILD_TAG, BUILT_FROM, VERSION_TAG
     from examlops_dagster.project import open_project
 
     project = open_project([module], reading=False)

@@ -15,7 +15,16 @@ POSTGRES = os.environ.get("EXAMLOPS_TEST_POSTGRES", "")
 IN_CI = os.environ.get("CI") == "true"
 
 if IN_CI:  # what tests skip without elsewhere is installed there, or nothing passes
-    for library in ("numpy", "pandas", "psycopg", "pyarrow", "sklearn"):
+    for library in (
+        "axe_playwright_python",
+        "numpy",
+        "pandas",
+        "playwright",
+        "psycopg",
+        "pyarrow",
+        "schemathesis",
+        "sklearn",
+    ):
         importlib.import_module(library)
 
 # Started in the background by a script, a process ignores SIGINT, and all that it starts does too;
@@ -37,7 +46,7 @@ settings.load_profile("examlops")
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch):
-    ours = ("EXAMLOPS_", "SBATCH_", "PREFECT_")
+    ours = ("EXAMLOPS_", "OPENLINEAGE_", "SBATCH_", "PREFECT_")
     for name in list(os.environ):
         if name in ("DAGSTER_HOME", "PLATFORM_DB") or name.startswith(ours):
             monkeypatch.delenv(name)

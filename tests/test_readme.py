@@ -66,3 +66,11 @@ def test_every_command_that_is_named_exists(tmp_path):
     for command in named:
         shown = exa(tmp_path, *command.split(), "--help")
         assert shown.returncode == 0, command
+
+
+def test_the_aliases_load_and_build(tmp_path):
+    [module] = blocks(section("aliases"), "python")
+    (tmp_path / "aliased.py").write_text(module, encoding="utf-8")
+    built = exa(tmp_path, "-m", "aliased", "assets", "materialize", "summary", "announce", "log")
+    assert built.returncode == 0, built.stderr
+    assert "rebuilt load, summary, announce, log" in built.stdout
