@@ -41,6 +41,10 @@ from examlops_dagster.ledger.watermark import held_open
 from examlops_dagster.project import Project
 
 CANCEL_POLL_SECONDS = 1.0
+
+_INTERRUPTED = (BuildState.CANCELLED, BuildState.RUNNING)
+"""How a build stands that an interrupt ended, or whose job it left running."""
+
 ACTOR_TAG = "examlops/actor"
 
 
@@ -195,7 +199,9 @@ class _Runs:
                 self.report.rebuilt.append(node)
             elif build.state is BuildState.UNCHANGED:
                 self.report.unchanged.append(node)
-            elif build.state is not BuildState.CANCELLED or not self.report.cancelled:
+            elif self.report.cancelled and build.state in _INTERRUPTED:
+                continue
+            else:
                 path = error_file(instance, run.run_id, node)
                 log = str(path) if path.exists() else ""
                 self.report.failed.append(Failed(node, build.error, log))

@@ -1,4 +1,29 @@
-"""The third seed on a real instance: datasets that are known only while a node runs."""
+"""The third seed on a real instance: datasets that are known only while a node runs.
+
+What the tests of the original assert (T1 to T27 of facts/aliases.md), and where it stands here:
+
+T1, T3, T4   test_a_task_emits_to_the_alias..., test_metadata_that_is_yielded...
+T2           core/test_emissions.py, test_three_aliases_of_which_two_agree...
+T5, T23      nothing is inactive, and nothing is referred to by an API, in Dagster
+T6           test_an_alias_that_was_never_resolved...
+T7           a string is a key, as the seed has it; anything else is a TypeError
+T8           an error, not silence: test_an_undeclared_alias_is_an_error...
+T9           test_every_consumer_of_an_alias_is_stale_by_one_event
+T10          constant cost: benchmarks/alias_100000.py
+T11          test_different_extras_are_different_events: nobody follows these
+T12          Dagster's own asset sensors listen to the keys
+T13 to T15   core/test_emissions.py, test_the_truth_table_of_conditions
+T16          test_the_edges_are_there_before_anything_ran
+T17          test_an_alias_that_several_nodes_name_is_one
+T18          core/test_emissions.py, test_an_accessor_is_made_once...
+T19          one way: the object or its name
+T20          test_an_event_is_read_under_its_alias_and_under_its_dataset
+T21          inlet_events is given whole: of an upstream what is new, of an inlet the latest 100
+T22          only a declared source has partitions: test_an_alias_is_resolved_to_a_partition...
+T24          ledger/test_outlets_ledger.py, test_one_event_of_two_aliases...
+T25, T26     there is no client of ours with versions of its own
+T27          deps and conditions stand for the sensor
+"""
 
 import pytest
 from dagster import AssetKey
@@ -500,3 +525,71 @@ def test_a_lost_platform_db_is_filled_with_events_from_dagsters_log(home, seed):
         path.unlink()
     assert home.states(seed)["by_dataset"] == "never built"
     assert [(e.uri, e.extra, e.version) for e in events(home, "out2")] == before
+
+
+def test_an_alias_that_was_never_resolved_has_no_first_event_and_the_function_goes_on(home):
+    module = home.module(
+        """\
+        from examlops_dagster import DatasetAlias, asset
+
+
+        @asset(inlets=[DatasetAlias("never")], timeout_seconds=None)
+        def reader(inlet_events):
+            try:
+                inlet_events[DatasetAlias("never")][0]
+            except IndexError:
+                return "none"
+        """
+    )
+    assert home.exa(module, "reader").ok
+    assert value(home, module, "reader") == "none"
+
+
+SEVERAL = """\
+from examlops_dagster import Dataset, DatasetAlias, asset, task
+
+
+@task(outlets=[DatasetAlias("out")], timeout_seconds=None)
+def one(outlet_events):
+    outlet_events["out"].add("s3://one")
+
+
+@task(outlets=[DatasetAlias("out")], timeout_seconds=None)
+def other(outlet_events):
+    outlet_events["out"].add("s3://other")
+
+
+@asset(deps=[DatasetAlias("out")], timeout_seconds=None)
+def first(): ...
+
+
+@asset(deps=[DatasetAlias("out"), Dataset("s3://one")], timeout_seconds=None)
+def second(inlet_events):
+    return [[e.uri for e in inlet_events[name]] for name in ("out", "s3://one")]
+"""
+
+
+def test_an_alias_that_several_nodes_name_is_one(home):
+    graph = home.definitions(home.module(SEVERAL)).resolve_asset_graph()
+    alias = graph.get(AssetKey("out"))
+    assert alias.parent_keys == {AssetKey("one"), AssetKey("other")}
+    assert alias.child_keys == {AssetKey("first"), AssetKey("second")}
+
+
+def test_every_consumer_of_an_alias_is_stale_by_one_event(home):
+    module = home.module(SEVERAL)
+    home.exa(module, "one")
+    home.exa(module, "first", "second", no_deps=True)
+    home.exa(module, "other")
+    states = home.states(module)
+    assert states["first"] == states["second"] == "stale"
+
+
+def test_an_event_is_read_under_its_alias_and_under_its_dataset(home):
+    module = home.module(SEVERAL)
+    home.exa(module, "one")
+    home.exa(module, "second", no_deps=True)
+    assert value(home, module, "second") == [["s3://one"], ["s3://one"]]
+    home.exa(module, "other")
+    home.exa(module, "second", no_deps=True)
+    assert value(home, module, "second") == [["s3://other"], []]
