@@ -13,6 +13,7 @@ from examlops_dagster.store.migrations import migrate
 
 POSTGRES = os.environ.get("EXAMLOPS_TEST_POSTGRES", "")
 IN_CI = os.environ.get("CI") == "true"
+ALONE = os.environ.get("EXAMLOPS_TEST_SLURM_ALONE") == "1"
 
 if IN_CI:  # what tests skip without elsewhere is installed there, or nothing passes
     for library in (
@@ -50,6 +51,15 @@ def clean_environment(monkeypatch):
     for name in list(os.environ):
         if name in ("DAGSTER_HOME", "PLATFORM_DB") or name.startswith(ours):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def slurm_alone():
+    """Have the test Slurm for one test: it takes a node away, with the jobs of others on it."""
+    if not ALONE:
+        pytest.skip(
+            "it takes a node down, with the jobs of others on it; .ci/run has a pass for it"
+        )
 
 
 @pytest.fixture
