@@ -53,6 +53,39 @@ def clean_environment(monkeypatch):
             monkeypatch.delenv(name)
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """Make the databases of a home once: what costs the most."""
+    from homes import Homestead  # imports dagster, which most tests do without
+
+    folder = tmp_path_factory.mktemp("template") / "home"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        home = Homestead(folder, monkeypatch)
+        home.states()
+        assert home.instance
+        home.close()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, template):
+    """A project on a real Dagster instance, in a folder of its own."""
+    from homes import Homestead
+
+    found = Homestead(tmp_path / "home", monkeypatch, copy_of=template)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def chain(home):
+    """Give the chain PM100 -> features -> model, with nothing built."""
+    from homes import CHAIN
+
+    home.declare("PM100")
+    return home.module(CHAIN)
+
+
 @pytest.fixture
 def slurm_alone():
     """Have the test Slurm for one test: it takes a node away, with the jobs of others on it."""

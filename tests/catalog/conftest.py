@@ -1,27 +1,7 @@
 import os
 
 import pytest
-from homes import Homestead
 from object_store import empty_store, s3_environment, s3_server
-
-
-@pytest.fixture(scope="session")
-def empty_home(tmp_path_factory):
-    """Make the databases of a home once: what costs the most."""
-    folder = tmp_path_factory.mktemp("template") / "home"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        home = Homestead(folder, monkeypatch)
-        home.states()
-        assert home.instance
-        home.close()
-    return folder
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch, empty_home):
-    found = Homestead(tmp_path / "home", monkeypatch, copy_of=empty_home)
-    yield found
-    found.close()
 
 
 @pytest.fixture
