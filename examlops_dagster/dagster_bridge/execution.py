@@ -114,6 +114,7 @@ class _Execution:
         self._signals = signals
         self._stop = Stop()
         self._turns = threading.BoundedSemaphore(BUSY_THREADS)
+        self._first_turns = threading.BoundedSemaphore(BUSY_THREADS)
         self._running: dict[str, _Step] = {}
         self._said: queue.SimpleQueue[tuple[str, DagsterEvent | _Ended]] = queue.SimpleQueue()
         self._changed = True
@@ -175,14 +176,18 @@ class _Execution:
         key = context.step.key
         ended = _Ended(None)
         try:
-            turns = self._turns if place is Place.WAITING else None
-            with Waiter(self._stop, turns, lambda: len(self._running)).at_work():
+            with self._waiter(place).at_work():
                 if not self._stop.is_asked:
                     for event in dagster_event_sequence_for_step(context):
                         self._said.put((key, event))
         except BaseException as error:  # noqa: BLE001 - the main thread judges it
             ended = _Ended(error)
         self._said.put((key, ended))
+
+    def _waiter(self, place: Place) -> Waiter:
+        if place is not Place.WAITING:
+            return Waiter(self._stop)
+        return Waiter(self._stop, self._turns, self._first_turns, lambda: len(self._running))
 
     def _hear(self, seconds: float) -> Iterator[DagsterEvent]:
         """Pass on what the threads said; wait for it, if there is nothing yet."""

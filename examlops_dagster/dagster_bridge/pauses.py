@@ -13,9 +13,11 @@ from contextlib import contextmanager
 
 from dagster import DagsterExecutionInterruptedError
 
-BUSY_THREADS = 8
-"""How many of the threads that wait may do something else than wait at one time: a thousand
-that submit at once would overrun the scheduler, and SQLite lets the later ones fail."""
+BUSY_THREADS = 4
+"""How many of the threads that wait may do something else than wait at one time, and how many of
+those that have not begun to wait: a thousand that submit at once would overrun the scheduler, and
+SQLite lets the later ones fail. Apart, so that a job that ended is not recorded after all others
+are submitted."""
 
 PAUSES_A_SECOND = 400
 """Of all threads that wait: each pause ends in a look at files, which others share."""
@@ -58,6 +60,8 @@ class Waiter:
         Interrupts it, once.
     turns
         Are held while it does something; None for a thread that needs none.
+    first_turns
+        Are held instead until its first pause in which time passes.
     crowd
         Gives how many there are of them.
     """
@@ -66,12 +70,14 @@ class Waiter:
         self,
         stop: Stop,
         turns: threading.Semaphore | None = None,
+        first_turns: threading.Semaphore | None = None,
         crowd: Callable[[], int] = lambda: 1,
     ) -> None:
         self.stop = stop
         self._turns = turns
+        self._next_turns = first_turns or turns
         self._crowd = crowd
-        self._has_turn = False
+        self._turn: threading.Semaphore | None = None
         self._is_interrupted = False
 
     @contextmanager
@@ -90,8 +96,10 @@ class Waiter:
         if self._is_interrupted:  # it is ending its job, which takes time as well
             time.sleep(seconds)
             return
-        had_turn = self._has_turn
+        had_turn = self._turn is not None
         self.give_turn()
+        if seconds:
+            self._next_turns = self._turns
         if seconds > _SHORT_PAUSE:
             seconds = max(seconds, self._crowd() / PAUSES_A_SECOND)
         if self.stop.wait(seconds):
@@ -102,15 +110,15 @@ class Waiter:
 
     def take_turn(self) -> None:
         """Wait until few enough others are busy."""
-        if self._turns is not None and not self._has_turn:
-            self._turns.acquire()
-            self._has_turn = True
+        if self._next_turns is not None and self._turn is None:
+            self._next_turns.acquire()
+            self._turn = self._next_turns
 
     def give_turn(self) -> None:
         """Let another one be busy."""
-        if self._turns is not None and self._has_turn:
-            self._has_turn = False
-            self._turns.release()
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.release()
 
 
 def pause(seconds: float) -> None:

@@ -107,9 +107,31 @@ def test_who_waits_keeps_nobody_from_being_busy(pauses):
     assert turns.acquire(blocking=False)
 
 
+def test_who_waited_goes_on_while_all_that_begin_are_busy():
+    stop, turns, first = Stop(), threading.BoundedSemaphore(1), threading.BoundedSemaphore(1)
+    begins, goes_on = threading.Event(), threading.Event()
+
+    def first_to_begin():
+        with Waiter(stop, turns, first).at_work(), long_wait(pauses=True):
+            pause(0.01)
+            assert begins.wait(10)
+            pause(0.01)
+            goes_on.set()
+
+    def begins_for_ever():
+        with Waiter(stop, turns, first).at_work(), long_wait(pauses=True):
+            begins.set()
+            assert goes_on.wait(10)
+
+    threads = [in_thread(first_to_begin), in_thread(begins_for_ever)]
+    for thread, _ in threads:
+        thread.join(20)
+    assert [ends for _, ends in threads] == [[None], [None]]
+
+
 def test_in_a_crowd_pauses_are_longer_but_not_those_of_an_end():
     def work():
-        with Waiter(Stop(), None, lambda: PAUSES_A_SECOND).at_work():
+        with Waiter(Stop(), crowd=lambda: PAUSES_A_SECOND).at_work():
             started = time.monotonic()
             pause(0.1)
             short = time.monotonic() - started
