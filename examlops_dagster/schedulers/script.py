@@ -90,9 +90,10 @@ def render(plan: ScriptPlan) -> str:
         folder=quote(str(plan.folder)),
         token=quote(plan.token),
         index=_index(plan),
-        limit=f"{plan.limit_seconds or 0:g}",
+        limit=""
+        if plan.limit_seconds is None
+        else f"timeout --signal=TERM --kill-after={KILL_SECONDS} {plan.limit_seconds:g}",
         whole_limit=-1 if plan.limit_seconds is None else int(plan.limit_seconds),
-        kill=KILL_SECONDS,
         prepare="\n".join(line for line in lines if line),
         argv=f'{argv} --index "$index"' if plan.is_array and plan.takes_index else argv,
     )
@@ -195,6 +196,7 @@ restart=$${SLURM_RESTART_COUNT:-0}
 child= caught= signal=
 
 # Kills for memory in this cgroup: a child can be killed while the program itself ends well.
+# No subshells here and below: in a large array their forks are most of what a task costs.
 oom_kills() {
   local kind path count=0 word number
   while IFS=: read -r _ kind path; do
@@ -207,35 +209,38 @@ oom_kills() {
       if [ "$$word" = oom_kill ]; then count=$$number; fi
     done < "$$path" || true
   done < /proc/self/cgroup || true
-  echo "$${count//[^0-9]/}"
+  kills=$${count//[^0-9]/}
 }
-oom_before=$$(oom_kills 2>/dev/null)
+oom_kills 2>/dev/null
+oom_before=$$kills
 
 # The exit record is the proof of how the job ended; it is there whole, or not at all.
 record() {
-  local code=$$? reached=false
+  local code=$$? reached=false now
   trap - EXIT
   trap '' HUP INT TERM ALRM USR1 USR2
   if [ $whole_limit -ge 0 ] && [ "$$SECONDS" -ge $whole_limit ]; then
     case $$code in 124 | 137) reached=true ;; esac
   fi
+  oom_kills 2>/dev/null
+  TZ=UTC0 printf -v now '%(%Y-%m-%dT%H:%M:%SZ)T' -1
   printf '{"token": "%s", "code": %d, "signal": "%s", "limit_reached": %s, "time": "%s", "host": "%s", "oom_kills": %d, "seconds": %d, "restart": %d, "index": "%s"}\n' \
-    "$$token" "$$code" "$$signal" "$$reached" "$$(TZ=UTC0 printf '%(%Y-%m-%dT%H:%M:%SZ)T' -1)" \
-    "$${HOSTNAME//[^A-Za-z0-9._-]/}" "$$(( $$(oom_kills 2>/dev/null) - oom_before ))" "$$SECONDS" "$${restart//[^0-9]/}" "$$index" \
+    "$$token" "$$code" "$$signal" "$$reached" "$$now" \
+    "$${HOSTNAME//[^A-Za-z0-9._-]/}" "$$((kills - oom_before))" "$$SECONDS" "$${restart//[^0-9]/}" "$$index" \
     > "$$folder/.exit$$task.$$$$"
   mv -f -- "$$folder/.exit$$task.$$$$" "$$folder/exit$$task.json"
   exit "$$code"
 }
 pass_on() {
   caught=$$1 signal=$$1
-  if [ -n "$$child" ]; then
-    case $$1 in # timeout(1) passes the others on, and would die of these
-      USR?) kill -s "$$1" -- "-$$child" 2>/dev/null || kill -s "$$1" "$$child" || true ;;
-      *) kill -s "$$1" "$$child" 2>/dev/null || true ;;
-    esac
-  else
-    exit "$$2"
+  [ -n "$$child" ] || exit "$$2"
+  local passed=$$1 to=-$$child
+  if [ $${#limit[@]} -gt 0 ]; then # timeout(1) passes on what would not end it unheard
+    case $$1 in USR?) ;; *) to=$$child ;; esac
+  elif [ "$$1" = ALRM ]; then # which is timeout's own sign for the end
+    passed=TERM
   fi
+  kill -s "$$passed" -- "$$to" 2>/dev/null || kill -s "$$passed" "$$child" 2>/dev/null || true
 }
 trap record EXIT
 trap 'pass_on HUP 129' HUP
@@ -251,17 +256,18 @@ for left in "exit$$task.json" "messages$$task.jsonl" "outlets$$task.jsonl" "out$
     mv -f -- "$$folder/$$left" "$$folder/$$left.before.$$restart.$$$$"
   fi
 done
-mkdir -p -- "$$folder/out$$task"
 
 cd -- "$$folder"
 $prepare
-limit=(timeout --signal=TERM --kill-after=$kill $limit)
+limit=($limit)
 command -v timeout >/dev/null 2>&1 || limit=()
+set -m # a process group of its own, which the signals are passed on to
 (
   trap '' USR1 USR2
   exec $${limit[@]+"$${limit[@]}"} $argv
-) &
+) < /dev/null &
 child=$$!
+set +m
 while :; do
   caught= code=0
   wait "$$child" || code=$$?

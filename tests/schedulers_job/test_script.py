@@ -84,8 +84,9 @@ def test_a_program_that_is_not_there_is_recorded(tmp_path):
     assert folder.exit("token1").code == 127
 
 
+@pytest.mark.parametrize("limit", [None, 50])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_is_passed_on_and_recorded(tmp_path, number):
+def test_a_signal_is_passed_on_and_recorded(tmp_path, number, limit):
     # at once: timeout(1) passes a signal on twice, and the second one kills an interpreter that exits
     program = (
         "import os, signal, time\n"
@@ -93,7 +94,7 @@ def test_a_signal_is_passed_on_and_recorded(tmp_path, number):
         "open('ready', 'w').close()\n"
         "time.sleep(60)\n"
     )
-    folder, process = start(tmp_path, [sys.executable, "-c", program])
+    folder, process = start(tmp_path, [sys.executable, "-c", program], limit_seconds=limit)
     while not (folder.path / "ready").exists():
         time.sleep(0.01)
     process.send_signal(number)
@@ -101,6 +102,33 @@ def test_a_signal_is_passed_on_and_recorded(tmp_path, number):
     found = folder.exit("token1")
     assert (found.code, found.signal) == (9, number.name.removeprefix("SIG"))
     assert not found.is_clean
+
+
+@pytest.mark.parametrize("limit", [None, 50])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGALRM])
+def test_the_end_that_a_scheduler_asks_for_reaches_the_children_too(tmp_path, number, limit):
+    argv = ["sh", "-c", "sleep 61 & echo $! > new; mv new child; wait"]
+    folder, process = start(tmp_path, argv, limit_seconds=limit)
+    while not (folder.path / "child").exists():
+        time.sleep(0.01)
+    child = psutil.Process(int((folder.path / "child").read_text()))
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running() or child.status() == "zombie"
+    found = folder.exit("token1")
+    assert found.code in (124, 143)
+    assert (found.signal, found.limit_reached) == (number.name.removeprefix("SIG"), False)
+
+
+def test_a_program_that_reads_its_input_finds_the_end_of_it(tmp_path):
+    read, write = os.pipe()
+    folder = JobFolder(tmp_path / "job")
+    folder.make()
+    write_script(folder.script, render(ScriptPlan("a", "t", folder.path, ["cat"])))
+    subprocess.run(["bash", str(folder.script)], stdin=read, timeout=30, check=True)
+    os.close(read)
+    os.close(write)
 
 
 def test_a_signal_during_set_up_is_recorded(tmp_path):
@@ -135,11 +163,12 @@ def test_set_up_lines_run_before_with_their_own_variables(tmp_path):
 def test_what_an_attempt_before_left_is_put_aside(tmp_path):
     folder, code, *_ = run(tmp_path, ["sh", "-c", "exit 3"])
     folder.messages.write_text("old\n")
+    folder.outputs.mkdir()
     (folder.outputs / "result.json").write_text("{}")
     subprocess.run(["bash", str(folder.script)], check=False, cwd=folder.path)
     assert code == folder.exit("token1").code == 3
     assert not folder.messages.exists()
-    assert list(folder.outputs.iterdir()) == []
+    assert not folder.outputs.exists()
     assert len(list(folder.path.glob("*.before.*"))) == 3
 
 
