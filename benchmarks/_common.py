@@ -214,7 +214,7 @@ def fill(module: str) -> None:
         get_input_event_pointer_tag,
     )
 
-    from examlops_dagster.core.seams import Attempt, Node, Read
+    from examlops_dagster.core.records import Attempt, Node, Read
     from examlops_dagster.dagster_bridge.event_batches import events_in_batches
     from examlops_dagster.ledger.rows import dump_reads
     from examlops_dagster.ledger.tags import BUILD_TAG, BUILT_FROM, VERSION_TAG
@@ -258,7 +258,7 @@ def fill(module: str) -> None:
 
 def fill_ledger(module: str) -> None:
     """As `fill`, in platform.db alone, where nobody asks Dagster."""
-    from examlops_dagster.core.seams import Node, Read, Record
+    from examlops_dagster.core.records import Node, Read, Record
     from examlops_dagster.ledger.builds import set_head, utc_now
     from examlops_dagster.project import open_project
 

@@ -26,9 +26,9 @@ FILL = """
 import sys
 from datetime import datetime, timezone
 
-from examlops_dagster.core.outlets import Emission
-from examlops_dagster.core.seams import Node
-from examlops_dagster.ledger.outlets import publish, stage
+from examlops_dagster.core.emissions import Emission
+from examlops_dagster.core.records import Node
+from examlops_dagster.ledger.emissions import publish, stage
 from examlops_dagster.project import open_project
 
 project = open_project(["mine"], reading=False)

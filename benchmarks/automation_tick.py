@@ -122,7 +122,7 @@ def _see(tick: Callable[[], Any], requested: int) -> None:
 
 def _change(name: str) -> None:
     """Make what is below the source of one chain stale."""
-    from examlops_dagster.core.seams import Node
+    from examlops_dagster.core.records import Node
     from examlops_dagster.project import open_project
 
     project = open_project([name], reading=False)

@@ -14,18 +14,8 @@ from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata
 from examlops_dagster.core.declarations import DEFAULT_TIMEOUT, AssetOutput
 from examlops_dagster.core.decorators import asset, sensor, sink, task
 from examlops_dagster.core.freshness import Always, Manual, Schedule
-from examlops_dagster.core.partitions import (
-    all_keys,
-    daily,
-    dynamic,
-    each_event,
-    hourly,
-    keys,
-    monthly,
-    partitions,
-    same_key,
-    weekly,
-)
+from examlops_dagster.core.mappings import all_keys, each_event, keys, same_key
+from examlops_dagster.core.partitions import daily, dynamic, hourly, monthly, partitions, weekly
 from examlops_dagster.errors import (
     AssetBuildError,
     BuildTimeoutError,

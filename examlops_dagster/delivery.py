@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.core.walk import last_line
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.sinks import SinkWrite, SinkWrites

@@ -27,7 +27,7 @@ class ExamlopsError(Exception):
     """Root of every error of this package; its text is written for the user."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Problem:
     """One thing that is wrong with a declaration.
 
@@ -54,12 +54,19 @@ class DefinitionError(ExamlopsError):
     """Declarations cannot work; ``problems`` holds all that was found, not only the first."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(sorted(set(problems)))
+        self.problems = tuple(sorted(set(problems), key=_place))
         count = len(self.problems)
         head = "1 problem" if count == 1 else f"{count} problems"
         super().__init__(
             "\n".join([f"{head} in the declarations:", *(f"  {p}" for p in self.problems)])
         )
+
+
+def _place(problem: Problem) -> tuple[str, int, str]:
+    """Order by file, and there by line."""
+    file, _, line = problem.where.rpartition(":")
+    place = (file, int(line)) if line.isdecimal() else (problem.where, 0)
+    return (*place, problem.message)
 
 
 class UsageError(ExamlopsError):

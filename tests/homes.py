@@ -11,11 +11,13 @@ from pathlib import Path
 
 from dagster import AssetKey, DagsterInstance
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge.definitions import build_definitions
 from examlops_dagster.dagster_bridge.run import materialize_in
 from examlops_dagster.dagster_bridge.runtime import Location
+from examlops_dagster.formats import decode
 from examlops_dagster.home import Home
+from examlops_dagster.ledger.outlets import Outlets
 from examlops_dagster.project import Project
 
 PROGRAMS = Path(sys.executable).parent
@@ -160,6 +162,31 @@ class Homestead:
         found = {str(node): record for node, record in project.snapshot().records.items()}
         project.close()
         return found
+
+    def value(self, modules, name):
+        """Give the value of an asset as it was last recorded."""
+        project = self.project(*_several(modules))
+        found = decode(project.value(Node(name))[0])
+        project.close()
+        return found
+
+    def emit(self, modules, name, uri):
+        """Emit an event to an alias or a dataset from outside."""
+        project = self.project(*_several(modules))
+        project.emit(name, uri)
+        project.close()
+
+    def emissions(self, name, *, alias=True):
+        """Give the events of an alias or of a dataset, oldest first."""
+        project = self.project()
+        found = Outlets(project.database).events(name, alias=alias)
+        project.close()
+        return found
+
+    def calls(self):
+        """Give what the functions of a module have written to the file ``calls``."""
+        path = self.folder / "calls"
+        return path.read_text().split() if path.exists() else []
 
     def builds(self, name, partition=None, modules=()):
         """Give the attempts of an asset, oldest first."""

@@ -13,7 +13,7 @@ from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 
 import examlops_dagster
-from examlops_dagster.core.seams import BuildState
+from examlops_dagster.core.records import BuildState
 from examlops_dagster.governance.lineage_events import end_of, start_of
 from examlops_dagster.governance.lineage_names import Names
 from examlops_dagster.governance.lineage_rows import facts_of_asset
@@ -110,6 +110,22 @@ def events_of(home, name, limit=100):
         if facts.state is not BuildState.RUNNING:
             events.append(Serde.to_dict(end_of(facts, names)))
     return events
+
+
+def built(home, text, *names, **how):
+    """Build assets of a new module; give it, and the report."""
+    module = home.module(text)
+    report = home.exa(module, *names, **how)
+    return module, report
+
+
+def last(home, name):
+    return events_of(home, name)[-1]
+
+
+def output_of(event, name):
+    [found] = [o for o in event["outputs"] if o["name"] == name]
+    return found
 
 
 def ends_by_run(events):

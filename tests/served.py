@@ -195,12 +195,6 @@ def until(condition, log=lambda: "", seconds=READY_SECONDS):
     return found
 
 
-def is_gone(pid):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    return True
-
-
 def content_of(path):
     """Give all that a SQLite database holds, table by table."""
     import sqlite3

@@ -7,7 +7,8 @@ from worlds import built, sensor_of, source, task_of
 
 from examlops_dagster.core.declarations import NodeType, Upstream
 from examlops_dagster.core.freshness import Always, Manual, Schedule
-from examlops_dagster.core.partitions import TimeWindowSpace, Unit, partitions
+from examlops_dagster.core.partitions import partitions
+from examlops_dagster.core.windows import TimeWindowSpace, Unit
 
 ZONES = ("Europe/Berlin", "America/New_York")
 

@@ -19,7 +19,7 @@ from examlops_dagster.core.declarations import Sink
 from examlops_dagster.core.declared import declaration_of
 from examlops_dagster.core.graph import build_graph
 from examlops_dagster.core.partitions import partitions
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.core.sinks import format_of
 from examlops_dagster.delivery import NO_VALUE, deliver
 from examlops_dagster.errors import DefinitionError
@@ -203,7 +203,8 @@ write_sink(Sink("a.json"), {"new": "x" * 100_000}, Path(sys.argv[1]), "")
 
 def test_a_process_that_is_killed_before_the_rename_leaves_the_old_file(tmp_path):
     write("a.json", "old", tmp_path)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    argv = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(argv, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "a.json").read_text() == '"old"'
     assert len(list(tmp_path.iterdir())) == 2  # the half written one beside it has another name

@@ -5,20 +5,37 @@ from datetime import datetime, timezone
 
 from examlops_dagster.core.declarations import AssetOutput, Declaration, NodeType, Upstream
 from examlops_dagster.core.freshness import Manual
-from examlops_dagster.core.graph import Nodes, build_graph
-from examlops_dagster.core.partitions import PartitionSpace
+from examlops_dagster.core.graph import build_graph
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.partitions import PartitionSpace, partitions
 from examlops_dagster.core.plan import plan_due, plan_targets
-from examlops_dagster.core.seams import BuildResult, Node, Read, Record, Snapshot, Value
+from examlops_dagster.core.records import Node, Read, Record
+from examlops_dagster.core.seams import BuildResult, Value
+from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.status import statuses
 from examlops_dagster.core.walk import Walk
 from examlops_dagster.errors import AssetBuildError
 from examlops_dagster.ledger.memory import MemoryLedger
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=timezone.utc)
+XY = {"key": partitions(["x", "y"])}
 
 
 def nothing(**upstream):
     """A production function that stores its result itself."""
+
+
+def says(value):
+    """A production function that returns ``value``."""
+
+    def produce(**upstream):
+        return value
+
+    return produce
+
+
+def fails(**upstream):
+    raise ValueError("no luck")
 
 
 def source(name, **more):

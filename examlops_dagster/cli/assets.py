@@ -7,6 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from examlops_dagster.cli.arguments import (
+    InProcessOption,
+    NameArgument,
+    OptionalName,
+    OrchestratorOption,
+    PartitionOption,
+    ResourcesOption,
+    complete_names,
+)
 from examlops_dagster.cli.common import (
     DetachOption,
     ExitCode,
@@ -22,49 +31,10 @@ from examlops_dagster.cli.common import (
 )
 
 assets = typer.Typer(
-    help="Declare assets, see what is stale and why, and rebuild only that.",
+    help="Declare assets, see what is stale and why, rebuild only that.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
-def complete_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the names of assets; options are only parsed then, so no callback kept them."""
-    module: list[str] | None = None
-    file: str | None = None
-    level: Any = context
-    while level is not None:
-        module = module or level.params.get("module")
-        file = file or level.params.get("file")
-        level = level.parent
-    try:
-        with options(context, module, file).project() as project:
-            names = list(project.graph.declarations)
-    except Exception:  # noqa: BLE001 - completion must stay silent
-        return []
-    return [name for name in names if name.startswith(incomplete)]
-
-
-NameArgument = Annotated[
-    str, typer.Argument(help="Name of an asset.", autocompletion=complete_names)
-]
-OptionalName = Annotated[
-    str | None,
-    typer.Argument(help="Name of an asset; all by default.", autocompletion=complete_names),
-]
-PartitionOption = Annotated[
-    str | None, typer.Option("--partition", help="One key of a partitioned asset.")
-]
-ResourcesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--resources",
-        metavar="KEY=VALUE",
-        help="What the jobs of the assets named ask for this once, over their own: "
-        "gpus=4,time=2:00:00 (or repeat the option), slurm.OPTION=VALUE. What they are made from "
-        "keeps its own, and nothing becomes stale by it.",
-    ),
-]
 
 
 @assets.command("declare")
@@ -84,9 +54,9 @@ def declare(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Declare an asset from the command line, or change such a declaration.
+    """Declare an asset from the command line.
 
-    It looks at such declarations alone, and loads no module.
+    Once more changes the declaration. It looks at such declarations alone, and loads no module.
     """
     chosen = options(context, module, file, as_json=as_json)
     upstreams = [d.strip() for text in deps or () for d in text.split(",") if d.strip()]
@@ -107,7 +77,10 @@ def undeclare(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take back a declaration made from the command line; what was built stays recorded."""
+    """Take back a declaration made from the command line.
+
+    What was built stays recorded.
+    """
     chosen = options(context, module, file, as_json=as_json)
     with chosen.project(writing=True, bare=True) as project:
         project.undeclare(name)
@@ -156,7 +129,7 @@ def list_(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the assets with kind, version, freshness and upstreams."""
+    """List assets with kind, version, freshness and upstreams."""
     from examlops_dagster.cli.views import listed
 
     chosen = options(context, module, file, as_json=as_json)
@@ -186,7 +159,7 @@ def status(
     as_json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Say what is fresh and what is stale, and why; changes nothing."""
+    """Say what is fresh and what is stale, and why."""
     from examlops_dagster.cli.tables import STATUS_HEAD, status_table
 
     chosen = options(context, module, file, as_json=as_json, url=url)
@@ -206,7 +179,7 @@ def status(
     else:
         typer.echo(_NOTHING)
     if check:
-        from examlops_dagster.core.status import State
+        from examlops_dagster.core.verdicts import State
 
         if not all(State(row["state"]).in_order for row in rows):
             raise typer.Exit(ExitCode.NOT_IN_ORDER)
@@ -225,7 +198,7 @@ def plan(
     as_json: JsonOption = False,
     url: UrlOption = None,
 ) -> None:
-    """Say what would be rebuilt, skipped and blocked, and why; changes nothing."""
+    """Say what would be rebuilt, skipped and blocked, and why."""
     from examlops_dagster.cli.tables import PLAN_HEAD, plan_rows
 
     chosen = options(context, module, file, as_json=as_json, url=url)
@@ -234,13 +207,13 @@ def plan(
 
         found = Server(chosen.url).plan(name, partition, force=force, deps=not no_deps)
     else:
+        from examlops_dagster.project.foreseen import foreseen
         from examlops_dagster.project.views import plan_json
 
         with chosen.project() as project:
             names = [name] if name else ()
-            found = plan_json(
-                project.plan(names, partition=partition, force=force, deps=not no_deps)
-            )
+            planned = project.plan(names, partition=partition, force=force, deps=not no_deps)
+            found = plan_json(planned, foreseen(project, planned))
     if chosen.as_json:
         emit(found)
         return
@@ -249,6 +222,8 @@ def plan(
     rows = plan_rows(found)
     if rows:
         typer.echo(table(PLAN_HEAD, rows))
+    if found["targets"] and not all(s["policy"]["passes"] for s in found["steps"] if s["policy"]):
+        typer.echo("Policy lets nothing of this be built as it stands.")
 
 
 @assets.command("materialize")
@@ -262,21 +237,16 @@ def materialize(
     no_deps: Annotated[
         bool, typer.Option("--no-deps", help="Build nothing but the assets named.")
     ] = False,
-    orchestrator: Annotated[
-        str | None, typer.Option(help="local, scheduler, prefect, or of an installed package.")
-    ] = None,
+    orchestrator: OrchestratorOption = None,
     partition: PartitionOption = None,
-    in_process: Annotated[
-        bool,
-        typer.Option("--in-process", help="Call the functions here, without their time limits."),
-    ] = False,
+    in_process: InProcessOption = False,
     resources: ResourcesOption = None,
     detached: DetachOption = False,
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rebuild assets and their stale ancestors, dependencies first, and nothing else."""
+    """Rebuild assets and their stale ancestors, nothing else."""
     chosen = options(context, module, file, as_json=as_json)
     if detached:
         from examlops_dagster.cli.detach import detach
@@ -306,9 +276,12 @@ def source_changed(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say that a source has new content: what is made from it is stale from now on."""
+    """Say that a source has new content.
+
+    What is made from it is stale from now on.
+    """
     chosen = options(context, module, file, as_json=as_json)
-    with chosen.project(writing=True) as project:
+    with chosen.project(writing=True, tells_lineage=True) as project:
         record, _ = project.advance(name)
     chosen.say(
         f"{name} advanced to v{record.version} — downstream assets are now stale.",
@@ -328,9 +301,12 @@ def report(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Record a content that was made elsewhere; the same data version again is no change."""
+    """Record a content that was made elsewhere.
+
+    The same data version again is no change.
+    """
     chosen = options(context, module, file, as_json=as_json)
-    with chosen.project(writing=True) as project:
+    with chosen.project(writing=True, tells_lineage=True) as project:
         record, new = project.report(name, data_version, partition)
     text = (
         f"{name} is at v{record.version} now"
@@ -349,9 +325,12 @@ def adopt(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a result that others made for one of ours, built from today's upstreams and code."""
+    """Take a result that others made for one of ours.
+
+    It counts as built from today's upstreams and code.
+    """
     chosen = options(context, module, file, as_json=as_json)
-    with chosen.project(writing=True) as project:
+    with chosen.project(writing=True, tells_lineage=True) as project:
         adopted = project.adopt(name)
     chosen.say(
         f"Adopted {', '.join(map(str, adopted))}" if adopted else f"Nothing of {name} to adopt.",
@@ -370,7 +349,7 @@ def history(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the builds of an asset, also those that failed, newest first."""
+    """Show the builds of an asset, also those that failed."""
     from examlops_dagster.cli.views import history_rows
     from examlops_dagster.project.views import history_json
 
@@ -383,7 +362,7 @@ def history(
         head = ("Ended", "Version", "State", "Orchestrator", "Built from", "Run", "Error")
         typer.echo(table(head, history_rows(builds)))
     else:
-        tell(f"{name} was never built.")
+        tell(f"{name if partition is None else f'{name}[{partition}]'} was never built.")
 
 
 _FOR_TABLES = frozenset({"shown", "partitioned"})

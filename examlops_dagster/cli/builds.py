@@ -12,11 +12,11 @@ from typing import Any, TextIO
 import typer
 
 from examlops_dagster.cli.common import ExitCode, Options, emit, tell
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge.report import Report
 from examlops_dagster.dagster_bridge.report import as_json as report_as_json
 from examlops_dagster.dagster_bridge.run import materialize_in
-from examlops_dagster.governance.governor import with_remedy
+from examlops_dagster.governance.refusals import with_remedy
 from examlops_dagster.schedulers.resources import resources_of_pairs
 
 
@@ -100,7 +100,7 @@ def print_due(report: Report, *, as_json: bool) -> ExitCode:
 def print_failures(report: Report) -> ExitCode:
     """Print on stderr what went wrong, and give the exit code."""
     for node, why in report.fallbacks.items():
-        tell(f"{node} was built {why}")
+        tell(f"{node} fell back to {why}")
     for refusal in report.blocked:
         tell(with_remedy(refusal))
     for failed in report.failed:

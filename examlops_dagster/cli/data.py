@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from examlops_dagster.cli.assets import complete_names
+from examlops_dagster.cli.arguments import complete_names
 from examlops_dagster.cli.common import (
     FileOption,
     JsonOption,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from examlops_dagster.project.datasets import Recorded
 
 data = typer.Typer(
-    help="Record what datasets hold: revisions by content, kept, listed and compared.",
+    help="Record what datasets hold; keep, list and compare it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -95,16 +95,16 @@ def snapshot(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Record what a dataset holds now; a new content advances its asset.
+    """Record what a dataset holds now.
 
-    A run that was interrupted continues where it was. A dataset that nobody has declared is
+    A new content advances its asset. A run that was interrupted continues where it was. A dataset that nobody has declared is
     declared by its first revision.
     """
     from examlops_dagster.catalog.backends import backend_named
     from examlops_dagster.project import datasets
 
     chosen = options(context, module, file, as_json=as_json)
-    with chosen.project(writing=True) as project, _meter() as meter:
+    with chosen.project(writing=True, tells_lineage=True) as project, _meter() as meter:
         kept = backend_named(
             backend, bucket=bucket, prefix=prefix, environment=project.home.environment
         )
@@ -193,7 +193,10 @@ def checkout(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the files of a kept revision into a folder, and see that they have their hashes."""
+    """Write the files of a kept revision into a folder.
+
+    It sees that they have their hashes.
+    """
     from examlops_dagster.project import datasets
 
     chosen = options(context, module, file, as_json=as_json)

@@ -14,6 +14,7 @@ from examlops_dagster.cli.common import (
     JsonOption,
     emit,
     guarded,
+    home_here,
     options,
     table,
     tell,
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from examlops_dagster.governance.governor import Governor
 
 audit = typer.Typer(
-    help="What was asked, by whom, decided how, built, failed and refused.",
+    help="Show and prove what was asked, by whom, and what came of it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 approvals = typer.Typer(
-    help="Requests that policy lets nobody carry out before somebody else agrees.",
+    help="Requests that wait until somebody else agrees.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -78,7 +79,7 @@ def list_(
 @audit.command("verify")
 @guarded
 def verify(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Follow the chain of hashes, and name the first row that does not hold.
+    """Follow the chain of hashes to the first row that does not hold.
 
     Keep the number and the head that it prints elsewhere: who can write to the database could
     write a whole new chain.
@@ -138,7 +139,7 @@ def approvals_list(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what waits for approval, and the grants and refusals that still hold."""
+    """Show what waits for approval, and grants that still hold."""
     chosen = options(context, as_json=as_json)
     with _governor() as governor:
         found = [] if governor is None else governor.approvals.listed(everything=everything)
@@ -159,7 +160,10 @@ def grant(
     reason: ReasonOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Let who asked build that slice, once, within the time that policy.yaml allows."""
+    """Let who asked build that slice, once.
+
+    It holds for the time that policy.yaml allows.
+    """
     chosen = options(context, as_json=as_json)
     approval = _settled(name, reason, grant=True)
     until = approval.expires_at.isoformat(timespec="minutes") if approval.expires_at else ""
@@ -177,7 +181,10 @@ def refuse(
     reason: ReasonOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Refuse what somebody asked for; who asked is told, and may ask again later."""
+    """Refuse what somebody asked for.
+
+    Who asked is told, and may ask again later.
+    """
     chosen = options(context, as_json=as_json)
     approval = _settled(name, reason, grant=False)
     chosen.say(
@@ -198,11 +205,10 @@ def _settled(name: str, reason: str, *, grant: bool) -> "Approval":
 def _governor() -> "Iterator[Governor | None]":
     """Open the log of the home, with what is still to be recorded; None where nothing was done."""
     from examlops_dagster.governance.governor import Governor
-    from examlops_dagster.home import find_home
     from examlops_dagster.store.engine import Database
     from examlops_dagster.store.migrations import migrate
 
-    home = find_home()
+    home = home_here()
     database = Database(home.database)
     if not database.exists:
         yield None

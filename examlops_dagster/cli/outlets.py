@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from examlops_dagster.cli.assets import assets, complete_names
+from examlops_dagster.cli.arguments import complete_names
+from examlops_dagster.cli.assets import assets
 from examlops_dagster.cli.common import (
     FileOption,
     JsonOption,
@@ -35,7 +36,7 @@ def aliases(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what aliases were resolved to: when, by which node and run, with which extras."""
+    """Show what aliases were resolved to, when and by whom."""
     from examlops_dagster.project.views import event_as_json
 
     chosen = options(context, module, file, as_json=as_json)
@@ -82,11 +83,14 @@ def emit_(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Emit an event for a producer outside: what follows the alias or the dataset is stale then."""
+    """Emit an event of a dataset for a producer outside.
+
+    What follows the alias or the dataset is stale then.
+    """
     from examlops_dagster.project.views import event_as_json
 
     chosen = options(context, module, file, as_json=as_json)
-    with chosen.project(writing=True) as project:
+    with chosen.project(writing=True, tells_lineage=True) as project:
         event = project.emit(name, uri if uri is not None else name, _facts(extra or ()))
     through = f" to {name}" if name != event.uri else ""
     chosen.say(f"Emitted {event.uri}{through}", **event_as_json(event))

@@ -43,9 +43,9 @@ def serve(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve Dagster's UI, the asset page /build/assets and the JSON API, and keep assets fresh.
+    """Serve Dagster's UI and the asset page, and keep assets fresh.
 
-    It starts the web server, Dagster's daemon and the code servers, watches them, and ends them
+    The page is /build/assets, the JSON API below /api. It starts the web server, Dagster's daemon and the code servers, watches them, and ends them
     with itself.
     """
     import importlib.util

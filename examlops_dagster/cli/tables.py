@@ -33,10 +33,15 @@ def status_table(rows: Iterable[Row], *, by_key: bool) -> Iterator[list[str]]:
 
 def plan_rows(plan: Mapping[str, Any]) -> list[list[str]]:
     """Give the lines of a plan."""
-    rows = [[name_of(s), s["action"], "; ".join(s["reasons"]) or DASH] for s in plan["steps"]]
+    rows = [[name_of(s), s["action"], _why_planned(s)] for s in plan["steps"]]
     rows += [[name, "skip", "fresh"] for name in plan["skipped"]]
     rows += [[blocked["name"], "blocked", blocked["reason"]] for blocked in plan["blocked"]]
     return rows
+
+
+def _why_planned(step: Mapping[str, Any]) -> str:
+    policy = step.get("policy")
+    return "; ".join([*step["reasons"], *([policy["why"]] if policy else ())]) or DASH
 
 
 def graph_line(name: str, upstreams: Iterable[str], role: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 from examlops_dagster.cli.tables import DASH
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.status import Status
-from examlops_dagster.ledger.builds import Build
+from examlops_dagster.core.verdicts import Status
+from examlops_dagster.ledger.history import Build
 from examlops_dagster.project import Project
 
 RUN_ID_SHOWN = 8

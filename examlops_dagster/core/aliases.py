@@ -97,6 +97,18 @@ class Condition(_Combined):
         found = (m.holds(is_true) if isinstance(m, Condition) else is_true(m) for m in self.members)
         return all(found) if self.mode == "all" else any(found)
 
+    def lacks(self, in_the_way: Mapping[str, str | None]) -> str | None:
+        """Say what keeps it from holding; None if nothing does.
+
+        Parameters
+        ----------
+        in_the_way
+            For each member by name what holds it up; None for nothing.
+        """
+        if self.holds(lambda name: in_the_way[name] is None):
+            return None
+        return next(filter(None, (in_the_way[name] for name in self.leaves())), None)
+
     def __str__(self) -> str:
         joiner = " & " if self.mode == "all" else " | "
         return joiner.join(f"({m})" if isinstance(m, Condition) else str(m) for m in self.members)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 
 Fingerprint = Callable[[Node, Collection[Node]], str]
 """Gives the fingerprint of a node in a slice: what the slice itself rebuilds does not change it."""
@@ -61,6 +61,19 @@ class Approval:
         )
 
     @property
+    def is_granted(self) -> bool:
+        """Whether what it is about may be done."""
+        return self.state is ApprovalState.GRANTED
+
+    def note(self, reason: str) -> str:
+        """Say what it holds up, for a reason in words; empty where it is granted."""
+        if self.is_granted:
+            return ""
+        if self.state is ApprovalState.REFUSED:
+            return f"Blocked by policy: {self.words}"
+        return f"waiting for approval {self.id}: {reason} → exa approvals grant {self.id}"
+
+    @property
     def words(self) -> str:
         """What a refused one says to who asks again."""
         said = f": {self.comment}" if self.comment else ""
@@ -99,8 +112,4 @@ class Gate:
         found = self.approval(node, fingerprint)
         if found is None:
             return f"needs approval: {self.reason}"
-        if found.state is ApprovalState.GRANTED:
-            return ""
-        if found.state is ApprovalState.REFUSED:
-            return f"Blocked by policy: {found.words}"
-        return f"waiting for approval {found.id}: {self.reason} → exa approvals grant {found.id}"
+        return found.note(self.reason)

@@ -13,7 +13,8 @@ from typing import Any
 
 from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias
 from examlops_dagster.core.freshness import Always, Freshness
-from examlops_dagster.core.partitions import Mapped, PartitionSpace
+from examlops_dagster.core.mappings import Mapped
+from examlops_dagster.core.partitions import PartitionSpace
 from examlops_dagster.errors import Problem
 
 DEFAULT_KIND = "dataset"

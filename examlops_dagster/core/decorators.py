@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
@@ -18,7 +19,8 @@ from examlops_dagster.core.declarations import (
 )
 from examlops_dagster.core.declared import DECLARED, declaration_of, declared_on, remember
 from examlops_dagster.core.freshness import Always, Freshness, Manual
-from examlops_dagster.core.partitions import Dimension, Mapped, PartitionSpace
+from examlops_dagster.core.mappings import Mapped
+from examlops_dagster.core.partitions import Dimension, PartitionSpace
 from examlops_dagster.errors import DefinitionError, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,7 +113,7 @@ def sensor(name: F, /) -> F: ...
 def sensor(
     name: str | None = None,
     *,
-    kind: str = DEFAULT_KIND,
+    kind: str = "sensor",
     outlets: Outlet | Sequence[Outlet] = (),
     inlets: Outlet | Sequence[Outlet] = (),
     serializer: str | None = None,
@@ -169,7 +171,7 @@ def task(
 def task(name: Any = None, **arguments: Any) -> Any:
     """Declare a node with a side effect; only tasks may depend on it.
 
-    The arguments are those of `asset` less partitions, serializer and kind.
+    The arguments are those of `asset` less partitions, serializer and kind, which is task.
     """
     return _decorate(NodeType.TASK, name, arguments)
 
@@ -210,9 +212,11 @@ _TAKES[NodeType.TASK] = _TAKES[NodeType.ASSET] - {"partitions", "serializer", "k
 def _decorate(node_type: NodeType, name: Any, arguments: dict[str, Any]) -> Any:
     unknown = sorted(set(arguments) - _TAKES[node_type])
     if unknown:
+        takes = sorted(_TAKES[node_type])
+        nearest = [n for word in unknown for n in difflib.get_close_matches(word, takes, n=1)]
+        hint = f"did you mean {', '.join(nearest)}? " if nearest else ""
         raise TypeError(
-            f"@{node_type.value} takes no {', '.join(unknown)}; it takes "
-            f"{', '.join(sorted(_TAKES[node_type]))}"
+            f"@{node_type.value} takes no {', '.join(unknown)}; {hint}It takes {', '.join(takes)}"
         )
     if callable(name) and not isinstance(name, str):
         return _declare(node_type, None, arguments, name)
@@ -238,6 +242,8 @@ def _declare(node_type: NodeType, name: str | None, arguments: dict[str, Any], f
     if space is not None and not isinstance(space, Mapping):
         problems.append(f"partitions {space!r} is not a mapping of parameter name to space")
         space = None
+    if node_type is not NodeType.ASSET:
+        given.setdefault("kind", node_type.value)
     given.setdefault("freshness", Manual if node_type is NodeType.SENSOR else Always)
     for one_or_many in ("outlets", "inlets", "code_deps", "owners"):
         given[one_or_many] = _as_tuple(given.get(one_or_many, ()))

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream
-from examlops_dagster.core.graph import Nodes
-from examlops_dagster.core.outlets import DatasetEvent, Emission, InletEvents, OutletEvents
-from examlops_dagster.core.seams import Node, Read, Record
+from examlops_dagster.core.emissions import DatasetEvent, Emission
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.outlets import InletEvents, OutletEvents
+from examlops_dagster.core.records import Node, Read, Record
 
 NEWEST = 1 << 62
 """Above every version."""

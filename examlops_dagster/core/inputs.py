@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.graph import Nodes
-from examlops_dagster.core.partitions import TimeWindowSpace
-from examlops_dagster.core.seams import Node, Read, Record
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.records import Node, Read, Record
 from examlops_dagster.errors import AssetBuildError
 
 
@@ -82,10 +81,8 @@ def arguments(
 def date_of(declaration: Declaration, node: Node, moment: datetime) -> str:
     """Give ``ds``: the date of the partition's window, else of ``moment`` (ISO)."""
     if declaration.partitions is not None:
-        keys = declaration.partitions.split(node.partition)
-        for name, space in declaration.partitions.dimensions:
-            if isinstance(space, TimeWindowSpace):
-                return space.window(keys[name])[0].date().isoformat()
+        for start, _ in declaration.partitions.windows(node.partition):
+            return start.date().isoformat()
     return moment.date().isoformat()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 
 
 @dataclass(frozen=True)

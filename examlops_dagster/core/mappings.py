@@ -1,17 +1,133 @@
-"""Whether ``same_key`` can find a key at all between two partition spaces."""
+"""How a key of a downstream maps to keys of an upstream."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from examlops_dagster.core.partitions import (
-    DynamicSpace,
-    PartitionSpace,
-    StaticSpace,
-    TimeWindowSpace,
-    Unit,
-)
+from examlops_dagster.core.partitions import DynamicSpace, PartitionSpace, StaticSpace
+from examlops_dagster.core.windows import TimeWindowSpace, Unit
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """An upstream together with how its keys, or events, are read; made by the functions below."""
+
+    upstream: Any
+    kind: Literal["same_key", "all_keys", "keys", "each_event"]
+    missing: Literal["wait", "skip"] = "wait"
+    function: Callable[[str], Iterable[str]] | None = None
+
+
+def same_key(upstream: Any) -> Mapped:
+    """Read of the upstream the partition with the same key."""
+    return Mapped(upstream, "same_key")
+
+
+def all_keys(upstream: Any, missing: Literal["wait", "skip"] = "wait") -> Mapped:
+    """Read all partitions of the upstream; ``skip`` those never built instead of waiting."""
+    return Mapped(upstream, "all_keys", missing)
+
+
+def keys(upstream: Any, function: Callable[[str], Iterable[str]]) -> Mapped:
+    """Read the partitions of the upstream that ``function`` names for a key of the downstream."""
+    return Mapped(upstream, "keys", "wait", function)
+
+
+def each_event(upstream: Any) -> Mapped:
+    """Build once for each event of a dataset or alias, in order, not once for all that are new."""
+    return Mapped(upstream, "each_event")
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """The keys of an upstream, by the dimensions that it shares with a downstream.
+
+    Made once for all keys of the downstream: to look through 10,000 for each of 10,000 takes
+    half a minute.
+
+    Attributes
+    ----------
+    names
+        Of the dimensions that both have, with equal spaces; empty if there is none.
+    found
+        Keys of the upstream by their part in each of these.
+    """
+
+    names: tuple[str, ...]
+    found: Mapping[tuple[str, ...], Sequence[str]]
+
+    @staticmethod
+    def of(
+        downstream: PartitionSpace, upstream: PartitionSpace, existing: Iterable[str]
+    ) -> SharedKeys:
+        """Index the upstream's keys that exist."""
+        theirs = dict(upstream.dimensions)
+        names = tuple(name for name, space in downstream.dimensions if theirs.get(name) == space)
+        found: dict[tuple[str, ...], list[str]] = {}
+        for key in existing if names else ():
+            parts = upstream.split(key)
+            found.setdefault(tuple(parts[name] for name in names), []).append(key)
+        return SharedKeys(names, found)
+
+
+def upstream_keys(
+    key: str,
+    mapped: Mapped | None,
+    downstream: PartitionSpace | None,
+    upstream: PartitionSpace | None,
+    existing: Sequence[str],
+    shared: SharedKeys | None = None,
+) -> Sequence[str]:
+    """Give the keys of the upstream that a key of the downstream reads.
+
+    Parameters
+    ----------
+    key
+        Key of the downstream; empty where it has no partitions.
+    mapped
+        The declared mapping; None takes the usual one (same key in the same space or on shared
+        dimensions, overlapping windows between spaces of time, all keys otherwise).
+    downstream, upstream
+        Their partition spaces.
+    existing
+        The upstream's keys that exist now. Between spaces of time a window that has not ended
+        yet is named too, so that the downstream waits for it.
+    shared
+        The index of ``existing`` for these two spaces, where many keys are asked for.
+    """
+    if upstream is None:
+        return ("",)
+    if mapped is not None and mapped.kind == "keys" and mapped.function is not None:
+        found = mapped.function(key)
+        return (found,) if isinstance(found, str) else tuple(found)
+    if mapped is not None and mapped.kind == "all_keys":
+        return existing
+    if downstream is None:
+        return existing
+    if downstream == upstream or (mapped is not None and mapped.kind == "same_key"):
+        return (key,)
+    shared = shared or SharedKeys.of(downstream, upstream, existing)
+    return _usual_keys(key, downstream, upstream, existing, shared)
+
+
+def _usual_keys(
+    key: str,
+    downstream: PartitionSpace,
+    upstream: PartitionSpace,
+    existing: Sequence[str],
+    shared: SharedKeys,
+) -> Sequence[str]:
+    if shared.names:
+        wanted = downstream.split(key)
+        return shared.found.get(tuple(wanted[name] for name in shared.names), ())
+    if len(downstream.dimensions) == len(upstream.dimensions) == 1:
+        [(_, mine)], [(_, other)] = downstream.dimensions, upstream.dimensions
+        if isinstance(mine, TimeWindowSpace) and isinstance(other, TimeWindowSpace):
+            return list(other.overlapping(*mine.window(key)))
+    return existing
 
 
 def same_key_problem(downstream: PartitionSpace, upstream: PartitionSpace) -> str | None:

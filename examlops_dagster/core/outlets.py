@@ -1,86 +1,13 @@
-"""What a node emits to its outlets, and what a consumer reads of its inlets."""
+"""How a production function adds events to its outlets, and reads those of its inlets."""
 
 from __future__ import annotations
 
-import fnmatch
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata
+from examlops_dagster.core.emissions import DatasetEvent, Outlet, check_taken, no_such_outlet
 from examlops_dagster.errors import UsageError
-
-Outlet = Dataset | DatasetAlias
-
-IMPLIED = ""
-"""In place of an alias: a dataset that is itself an outlet."""
-
-
-@dataclass(frozen=True)
-class Emission:
-    """One event of one dataset that a successful node emits.
-
-    Attributes
-    ----------
-    dataset
-        Its URI.
-    extra
-        Facts about this event.
-    dataset_extra
-        Facts about the dataset.
-    aliases
-        Names of the aliases through which it was added.
-    partition
-        Key, where the dataset is a declared source with partitions.
-    is_source
-        Whether the dataset is a declared source, which it advances.
-    """
-
-    dataset: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    dataset_extra: Mapping[str, Any] = field(default_factory=dict)
-    aliases: tuple[str, ...] = ()
-    partition: str = ""
-    is_source: bool = False
-
-
-@dataclass(frozen=True)
-class DatasetEvent:
-    """One event of a dataset, as a consumer gets it.
-
-    Attributes
-    ----------
-    uri, partition
-        Of the dataset; the key is empty but for a source with partitions.
-    extra
-        Facts about this event.
-    dataset_extra
-        Facts about the dataset.
-    aliases
-        Through which it was added.
-    source, source_partition
-        The node that emitted it; empty for one reported from outside.
-    run_id
-        Dagster run in which it was emitted; empty if there was none.
-    at
-        Aware UTC datetime.
-    version, data_version
-        That the event gave to what it was read of: the alias, or the dataset.
-    """
-
-    uri: str
-    extra: Mapping[str, Any]
-    dataset_extra: Mapping[str, Any]
-    aliases: tuple[str, ...]
-    source: str
-    source_partition: str
-    run_id: str
-    at: datetime
-    version: int
-    data_version: str
-    partition: str = ""
 
 
 class OutletEvents(Mapping[Any, "OutletAccessor"]):
@@ -111,7 +38,7 @@ class OutletEvents(Mapping[Any, "OutletAccessor"]):
             )
         outlet = self._outlets.get(name)
         if outlet is None:
-            raise UsageError(_undeclared(self._node, name, self._outlets))
+            raise UsageError(no_such_outlet(self._node, name, self._outlets))
         return self._accessors.setdefault(name, OutletAccessor(self._node, outlet, self.added))
 
     def __iter__(self) -> Iterator[str]:
@@ -162,7 +89,7 @@ class OutletAccessor:
                     f"{self._node}: the outlet {outlet.uri} takes no event of {event.uri} "
                     "→ add it to an alias"
                 )
-        _check(self._node, event, {outlet.name: outlet})
+        check_taken(self._node, event, {outlet.name: outlet})
         self._added.append(event)
 
 
@@ -197,85 +124,3 @@ class InletEvents(Mapping[Any, Sequence[DatasetEvent]]):
 
     def __len__(self) -> int:
         return len(self._events)
-
-
-def emissions(
-    node: str, outlets: Sequence[Outlet], added: Iterable[Metadata]
-) -> tuple[Emission, ...]:
-    """Say which events a node emits.
-
-    Within one alias the extras of repeated additions of a dataset are merged, a later key wins.
-    Across aliases, additions with equal extras are one event that is linked to all of them;
-    different extras are different events. A dataset that is itself an outlet gets an event in any
-    case, but none of its own besides those that were added through aliases.
-
-    Parameters
-    ----------
-    node
-        Name of the node, for messages.
-    outlets
-        What it declares.
-    added
-        In their order.
-
-    Raises
-    ------
-    UsageError
-        For what no outlet takes: an undeclared alias or dataset, a URI that does not match, an
-        extra that is no JSON.
-    """
-    declared = {outlet.name: outlet for outlet in outlets}
-    extras: dict[tuple[str, str, str], dict[str, Any]] = {}
-    facts: dict[str, dict[str, Any]] = {}
-    for event in added:
-        _check(node, event, declared)
-        if isinstance(event.dataset, Dataset):
-            facts.setdefault(event.uri, {}).update(event.dataset.extra)
-        for channel in event.aliases or (IMPLIED,):
-            key = (event.uri, event.partition, channel)
-            extras.setdefault(key, {}).update(event.extra or {})
-    added_to = {uri for uri, _, _ in extras}
-    for outlet in outlets:
-        if isinstance(outlet, Dataset):
-            facts[outlet.uri] = {**outlet.extra, **facts.get(outlet.uri, {})}
-            if outlet.uri not in added_to:
-                extras[outlet.uri, "", IMPLIED] = {}
-    found: dict[tuple[str, str, str], Emission] = {}
-    for (uri, partition, channel), extra in extras.items():
-        key = (uri, partition, json.dumps(extra, sort_keys=True))
-        former = found.get(key)
-        aliases = former.aliases if former is not None else ()
-        if channel:
-            aliases = (*aliases, channel)
-        found[key] = Emission(uri, extra, facts.get(uri, {}), aliases, partition)
-    return tuple(found.values())
-
-
-def _check(node: str, event: Metadata, declared: Mapping[str, Outlet]) -> None:
-    uri: object = event.uri
-    if not isinstance(uri, str) or not uri.strip() or not uri.isprintable():
-        raise UsageError(f"{node}: {uri!r} is no dataset: its URI is printable text")
-    for name in event.aliases:
-        alias = declared.get(name)
-        if not isinstance(alias, DatasetAlias):
-            raise UsageError(_undeclared(node, name, declared))
-        if alias.match and not fnmatch.fnmatchcase(uri, alias.match):
-            raise UsageError(f"{node}: alias {name} takes {alias.match}, not {uri}")
-    if not event.aliases and not isinstance(declared.get(uri), Dataset):
-        raise UsageError(_undeclared(node, uri, declared))
-    facts = event.dataset.extra if isinstance(event.dataset, Dataset) else {}
-    for extra in (event.extra, facts):
-        try:
-            json.dumps(dict(extra or {}), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"{node}: the extra of {uri} cannot be kept as JSON: {error}"
-            ) from error
-
-
-def _undeclared(node: str, name: str, declared: Mapping[str, Outlet]) -> str:
-    known = ", ".join(sorted(declared)) or "none"
-    return (
-        f"{node} has no outlet {name!r}; it has {known} "
-        f"→ declare it: outlets=[DatasetAlias({name!r})] or outlets=[Dataset({name!r})]"
-    )

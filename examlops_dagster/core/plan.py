@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from examlops_dagster.core.declarations import NodeType
-from examlops_dagster.core.graph import Graph, Nodes
-from examlops_dagster.core.seams import Node
-from examlops_dagster.core.status import Reason, State, Status
+from examlops_dagster.core.graph import Graph
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.verdicts import Reason, State, Status
 
 
 class Action(Enum):
@@ -353,10 +354,7 @@ def _blocked_above(nodes: Nodes, node: Node, blocked: Mapping[Node, str]) -> str
             if edge.name not in conditional:
                 return why
             conditional[edge.name] = why
-    for condition in declaration.conditions:
-        if not condition.holds(lambda name: conditional[name] is None):
-            return next(filter(None, (conditional[name] for name in condition.leaves())))
-    return None
+    return next(filter(None, (c.lacks(conditional) for c in declaration.conditions)), None)
 
 
 def _is_emitted(graph: Graph, node: Node) -> bool:

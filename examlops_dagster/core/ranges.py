@@ -91,8 +91,13 @@ def _ends(existing: list[str], text: str) -> tuple[str, str]:
     for key in (first, last) if dots else (text,):
         if key not in existing:
             nearest = difflib.get_close_matches(key, existing, n=3)
-            hint = nearest or existing[:1] + existing[-1:]
-            raise ValueError(f"there is no partition {key!r} (but {', '.join(hint) or 'none'})")
+            if nearest:
+                hint = f"did you mean {', '.join(nearest)}?"
+            elif len(existing) > 1:
+                hint = f"they go from {existing[0]} to {existing[-1]}"
+            else:
+                hint = f"there is only {existing[0]}" if existing else "there is none yet"
+            raise ValueError(f"there is no partition {key!r} → {hint}")
     return (first, last) if dots else (text, text)
 
 

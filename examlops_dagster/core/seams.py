@@ -3,146 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from examlops_dagster.core.records import Attempt, BuildState, Claim, Hold, Node, Read, Record
 from examlops_dagster.errors import AssetBuildError
 
 if TYPE_CHECKING:
     from examlops_dagster.core.aliases import Metadata
-    from examlops_dagster.core.approvals import Gate
     from examlops_dagster.core.declarations import Declaration
-
-
-class Node(NamedTuple):
-    """One asset, or one partition of it (``partition`` is empty without partitions)."""
-
-    asset: str
-    partition: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.asset}[{self.partition}]" if self.partition else self.asset
-
-
-class Read(NamedTuple):
-    """What a build read of one upstream: the integer version and the data version."""
-
-    version: int
-    data_version: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """What exists of one node: the result of its last success, or what others reported.
-
-    Attributes
-    ----------
-    version
-        The integer that people read.
-    data_version
-        Identifies the content.
-    code_version
-        Of the function that built it; None where it is not known (sources, reports).
-    built_from
-        What the build read of each upstream; None for a record made outside (no row in
-        ``builds``), whose inputs were not recorded.
-    built_at
-        Aware UTC datetime of the end of the build.
-    build_id
-        Token of the attempt; empty for a record made outside.
-    run_id
-        Dagster run in which it was built; empty if there was none.
-    """
-
-    version: int
-    data_version: str
-    code_version: str | None
-    built_from: Mapping[Node, Read] | None
-    built_at: datetime
-    build_id: str = ""
-    run_id: str = ""
-
-
-class BuildState(Enum):
-    """State of one attempt in ``builds``; the value is what is stored."""
-
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    UNCHANGED = "unchanged"
-    FAILED = "failed"
-    TIMED_OUT = "timed out"
-    CANCELLED = "cancelled"
-    DIED = "died"
-
-    @property
-    def holds(self) -> bool:
-        """Whether such an end counts against the budget of its fingerprint."""
-        return self in _HOLDING
-
-
-_HOLDING = frozenset(
-    {BuildState.FAILED, BuildState.TIMED_OUT, BuildState.CANCELLED, BuildState.DIED}
-)
-
-
-@dataclass(frozen=True)
-class Hold:
-    """The attempts in a row that did not succeed, all of one fingerprint.
-
-    Attributes
-    ----------
-    fingerprint
-        Of code, inputs, tick and the way of running.
-    failures
-        Attempts that failed, timed out or were cancelled.
-    deaths
-        Processes in a row that died while they built.
-    state
-        How the last one ended.
-    error
-        Last line of its error.
-    ended_at
-        Aware UTC datetime.
-    run_id
-        Dagster run of the last one.
-    """
-
-    fingerprint: str
-    failures: int
-    deaths: int
-    state: BuildState
-    error: str
-    ended_at: datetime
-    run_id: str = ""
-
-    @staticmethod
-    def after(
-        former: Hold | None, attempt: Attempt, state: BuildState, error: str, now: datetime
-    ) -> Hold:
-        """Count one more end without success; those of another fingerprint count no longer."""
-        failures = deaths = 0
-        if former is not None and former.fingerprint == attempt.fingerprint:
-            failures, deaths = former.failures, former.deaths
-        if state is BuildState.DIED:
-            deaths += 1
-        else:
-            failures, deaths = failures + 1, 0
-        return Hold(attempt.fingerprint, failures, deaths, state, error, now, attempt.run_id)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Who builds a node at the moment."""
-
-    token: str
-    host: str
-    pid: int
-    run_id: str
-    started_at: datetime
-    heartbeat_at: datetime
 
 
 @dataclass(frozen=True)
@@ -299,19 +169,6 @@ class ManyAtOnce(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One try at a node, as the ledger writes it down before the function starts."""
-
-    node: Node
-    build_id: str
-    fingerprint: str
-    code_version: str
-    built_from: Mapping[Node, Read]
-    orchestrator: str
-    run_id: str = ""
-
-
 class Ledger(Protocol):
     """What was built, what is being built, and what may not be tried again."""
 
@@ -356,38 +213,6 @@ class Ledger(Protocol):
     def lift(self, nodes: Iterable[Node]) -> None:
         """Forget the attempts without success: somebody asks for these nodes."""
         ...
-
-
-class Snapshot(NamedTuple):
-    """Everything outside the declarations that a verdict rests on, taken at one moment.
-
-    Attributes
-    ----------
-    now
-        Aware UTC datetime.
-    zone
-        IANA name of the zone of schedules that name none.
-    records, holds, claims
-        As in the ledger.
-    queued
-        Nodes that a queued or started run, or an open backfill, is going to build.
-    first_seen
-        When automation first saw a scheduled node (aware UTC datetimes).
-    dynamic
-        Keys of dynamic partition spaces.
-    gates
-        What keeps automation from building an asset by itself, by name.
-    """
-
-    now: datetime
-    zone: str = "UTC"
-    records: Mapping[Node, Record] = {}
-    holds: Mapping[Node, Hold] = {}
-    claims: Mapping[Node, Claim] = {}
-    queued: frozenset[Node] = frozenset()
-    first_seen: Mapping[Node, datetime] = {}
-    dynamic: Mapping[str, Sequence[str]] = {}
-    gates: Mapping[str, Gate] = {}
 
 
 Progress = Callable[[str], None]

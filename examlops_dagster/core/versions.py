@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.seams import BuildResult, Node, Record, Value
+from examlops_dagster.core.records import Node, Record
+from examlops_dagster.core.seams import BuildResult, Value
 
 
 def content_version(value: Value) -> str:

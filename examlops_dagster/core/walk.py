@@ -9,33 +9,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from examlops_dagster.core.emissions import DatasetEvent, Emission, emitted
 from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.inlets import Outbox, event_arguments, new_events, next_reads
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
-from examlops_dagster.core.outlets import DatasetEvent, Emission, emissions
 from examlops_dagster.core.plan import Action, Plan, Step
-from examlops_dagster.core.seams import (
-    AssetOrchestrator,
-    Attempt,
-    BuildRequest,
-    BuildResult,
-    BuildState,
-    Ledger,
-    Node,
-    Read,
-    Record,
-    Snapshot,
-    Value,
-)
+from examlops_dagster.core.records import Attempt, BuildState, Node, Read, Record
+from examlops_dagster.core.seams import AssetOrchestrator, BuildRequest, BuildResult, Ledger, Value
+from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.status import Judge
 from examlops_dagster.core.versions import keeps_former_value, result_data_version
 from examlops_dagster.errors import (
     AssetBuildError,
     BuildCancelledError,
     BuildTimeoutError,
+    ExamlopsError,
     LaunchError,
-    ResultError,
-    UsageError,
 )
 
 
@@ -96,6 +85,8 @@ def last_line(error: BaseException) -> str:
     if not isinstance(error, Exception):
         return "interrupted"
     lines = str(error).strip().splitlines()
+    if isinstance(error, ExamlopsError) and lines:
+        return lines[0]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
@@ -215,7 +206,7 @@ class Walk:
                     if step.action is Action.ADOPT
                     else self.orchestrator.run(self._request(attempt, judge, read, number, former))
                 )
-                emitted = self._emissions(node, result)
+                found = self._emissions(node, result)
             except BaseException as error:
                 self.ledger.fail(attempt, state_of(error), last_line(error))
                 raise
@@ -225,19 +216,13 @@ class Walk:
                 self.values.keep(node, result.value)
             self.ledger.complete(attempt, version, data_version, result.provenance)
             if self.outlets is not None:
-                self.outlets.emit(node, token, emitted)
+                self.outlets.emit(node, token, found)
         finally:
             self.ledger.release(node, token)
 
     def _emissions(self, node: Node, result: BuildResult) -> Sequence[Emission]:
-        outlets = self.graph.declarations[node.asset].outlets
-        if not outlets and not result.events:
-            return ()
-        try:
-            found = emissions(node.asset, outlets, result.events)
-        except UsageError as error:
-            raise ResultError(node.asset, str(error), partition=node.partition) from error
-        if self.outlets is None:
+        found = emitted(node, self.graph.declarations[node.asset].outlets, result)
+        if found and self.outlets is None:
             raise LaunchError(f"{node} emits events, and this walk has no outlets to keep them")
         return found
 

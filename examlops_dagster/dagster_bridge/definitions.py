@@ -186,7 +186,9 @@ def _automation(
     kept = [translate.get_asset_key(d.name) for d in declared if _is_kept(d, location)]
     if form == "off" or not kept:
         return Definitions()
-    sensor = condition_sensor(kept) if form == "conditions" else plain_sensor(location, kept)
+    sensor = (
+        condition_sensor(location, kept) if form == "conditions" else plain_sensor(location, kept)
+    )
     return Definitions(
         sensors=[sensor], schedules=list(schedules(location, translate, project.home.zone))
     )

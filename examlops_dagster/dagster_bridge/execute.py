@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -19,10 +19,12 @@ from dagster._core.instance import DagsterInstance
 from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
 from dagster_shared.record import copy
 
-from examlops_dagster.core.graph import Nodes
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import Action, Plan, Step, slices
-from examlops_dagster.core.seams import BuildState, Node, Progress, Snapshot
-from examlops_dagster.dagster_bridge.body import error_file
+from examlops_dagster.core.records import BuildState, Node
+from examlops_dagster.core.seams import Progress
+from examlops_dagster.core.snapshot import Snapshot
+from examlops_dagster.dagster_bridge.body_step import error_file
 from examlops_dagster.dagster_bridge.definitions import definitions_of, keys_of
 from examlops_dagster.dagster_bridge.event_batches import events_in_batches
 from examlops_dagster.dagster_bridge.execution import is_interrupted
@@ -32,9 +34,9 @@ from examlops_dagster.dagster_bridge.places import IN_PROCESS_TAG, ORCHESTRATOR_
 from examlops_dagster.dagster_bridge.report import Failed, Report
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.slices import slice_tags
+from examlops_dagster.dagster_bridge.translator import slug
 from examlops_dagster.errors import UsageError
-from examlops_dagster.governance.audit_requests import Request
-from examlops_dagster.governance.lineage import deliver_after_command
+from examlops_dagster.governance.request_rows import Request
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.tags import PROCESS_TAG, process_tag
 from examlops_dagster.ledger.watermark import held_open
@@ -92,7 +94,6 @@ def execute(
     finally:
         location.close()
         project.event_log.sync()
-        deliver_after_command(project.database, project.home)
         failed_sinks = project.failed_sinks()
         for node in report.rebuilt:
             report.failed_sinks.extend(failed_sinks.get(node, ()))
@@ -107,10 +108,12 @@ class _Runs:
     tell: Progress
     tags: dict[str, str]
     request: Request | None = None
+    names: dict[str, str] = field(default_factory=dict)
 
     def run(self, steps: list[Step], existing: Nodes) -> None:
         log = self.project.event_log
         nodes = [step.node for step in steps]
+        self.names = {slug(node.asset): node.asset for node in nodes}
         keys = {log.key(node.asset) for node in nodes}
         job = self._job(keys)
         tags = {**self.tags, **slice_tags(steps, existing)}
@@ -161,9 +164,9 @@ class _Runs:
     def _event(self, event: DagsterEvent, run: DagsterRun) -> None:
         kind = event.event_type
         if kind is DagsterEventType.STEP_START:
-            self.tell(f"building {event.step_key}")
+            self.tell(f"building {self._shown(event)}")
         elif kind is DagsterEventType.STEP_UP_FOR_RETRY:
-            self.tell(f"{event.step_key} failed, and is tried again")
+            self.tell(f"{self._shown(event)} failed, and is tried again")
         elif kind is DagsterEventType.STEP_FAILURE:
             data = event.step_failure_data
             if data.error_source is ErrorSource.INTERRUPT:
@@ -171,6 +174,11 @@ class _Runs:
         elif kind is DagsterEventType.ENGINE_EVENT and is_interrupted(event):
             self._cancel(run)
             self.tell(event.message or "")
+
+    def _shown(self, event: DagsterEvent) -> str:
+        """Give the name of the asset that a step builds; its key is a slug of that."""
+        key = event.step_key or ""
+        return self.names.get(key, key)
 
     def _cancel(self, run: DagsterRun) -> None:
         """Let Dagster end the run as CANCELED, where it would say FAILURE to a Ctrl-C."""

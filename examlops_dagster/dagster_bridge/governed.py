@@ -11,14 +11,16 @@ from typing import Any
 
 from examlops_dagster.core.approvals import Fingerprint
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.graph import Nodes
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import Plan, without
-from examlops_dagster.core.seams import Node, Snapshot
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.status import Judge
 from examlops_dagster.dagster_bridge.report import Report
 from examlops_dagster.governance.audit import Entry
-from examlops_dagster.governance.audit_requests import MATERIALIZED
-from examlops_dagster.governance.governor import Refusal
+from examlops_dagster.governance.lineage_courier import Courier
+from examlops_dagster.governance.refusals import Refusal
+from examlops_dagster.governance.request_rows import MATERIALIZED
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.project import Project
 from examlops_dagster.schedulers.resources import merged
@@ -36,6 +38,8 @@ class Governed:
         What the request names; the latter for the targets alone.
     details
         Further facts for the audit log.
+    courier
+        Delivers the lineage of the builds; who asks for them recalls it.
     """
 
     project: Project
@@ -43,6 +47,7 @@ class Governed:
     orchestrator: str | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    courier: Courier = field(default_factory=Courier)
 
     def refusals(self, plan: Plan, only: Collection[Node] | None = None) -> list[Refusal]:
         """Ask policy for the slice, or for some nodes of it; nothing where it may be built."""
@@ -95,12 +100,13 @@ class Governed:
         how
             As `execute` takes it.
         """
+        project = self.project
+        project.make_home()
+        self.courier.set_off(project.home)  # before the second that the next line takes
         from examlops_dagster.dagster_bridge.execute import (  # noqa: PLC0415 - imports dagster
             execute,
         )
 
-        project = self.project
-        project.make_home()
         governor = project.governor
         governor.settle()
         nodes = {step.node: "" for step in plan.steps}

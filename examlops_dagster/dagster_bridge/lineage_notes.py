@@ -19,8 +19,8 @@ from dagster import TableColumnLineage, TableSchema
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.graph import Graph, key_path
-from examlops_dagster.core.partitions import TimeWindowSpace
-from examlops_dagster.core.seams import Attempt, BuildResult, Node, Value
+from examlops_dagster.core.records import Attempt, Node
+from examlops_dagster.core.seams import BuildResult, Value
 from examlops_dagster.core.sinks import PARTITION_FIELD
 from examlops_dagster.ledger.notes import Note, note
 
@@ -137,11 +137,8 @@ def _asset_note(declaration: Declaration, folder: Path) -> Note:
 def _nominal(declaration: Declaration, node: Node, moment: datetime) -> dict[str, Any]:
     """Give the time that a build is about: its window, else its tick."""
     if declaration.partitions is not None and node.partition:
-        keys = declaration.partitions.split(node.partition)
-        for name, space in declaration.partitions.dimensions:
-            if isinstance(space, TimeWindowSpace):
-                start, end = space.window(keys[name])
-                return {"nominal": [start.isoformat(), end.isoformat()]}
+        for start, end in declaration.partitions.windows(node.partition):
+            return {"nominal": [start.isoformat(), end.isoformat()]}
         return {}
     if isinstance(declaration.freshness, Schedule):
         return {"nominal": [moment.isoformat()]}

@@ -27,15 +27,9 @@ from dagster._core.storage.tags import (
 from dagster._utils.warnings import disable_dagster_warnings
 
 from examlops_dagster.core.declarations import Declaration, Upstream
-from examlops_dagster.core.partitions import (
-    Dimension,
-    DynamicSpace,
-    PartitionSpace,
-    StaticSpace,
-    TimeWindowSpace,
-    Unit,
-)
+from examlops_dagster.core.partitions import Dimension, DynamicSpace, PartitionSpace, StaticSpace
 from examlops_dagster.core.ranges import corners, keys_between
+from examlops_dagster.core.windows import TimeWindowSpace, Unit
 from examlops_dagster.ledger.tags import KEYS_TAG, chosen_keys
 
 _WINDOWS = {

@@ -14,7 +14,7 @@ from dagster._core.pipes.context import (
 )
 from dagster_pipes import PIPES_PROTOCOL_VERSION, PIPES_PROTOCOL_VERSION_FIELD
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge.pipes_said import Said
 from examlops_dagster.orchestrators.reported import INFER
 

@@ -21,7 +21,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData as Target,
 )
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.core.sinks import check_name
 from examlops_dagster.dagster_bridge.pipes_metadata import as_metadata
 from examlops_dagster.orchestrators.outlets import OUTLET_MESSAGE, outlet_event

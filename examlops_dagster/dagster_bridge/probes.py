@@ -18,18 +18,17 @@ from dagster import (
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Schedule
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.core.status import Judge
 from examlops_dagster.dagster_bridge.admission import refusal_of_probe, settle_all
 from examlops_dagster.dagster_bridge.automation import interval_seconds
-from examlops_dagster.dagster_bridge.body import event_of, facts_of
 from examlops_dagster.dagster_bridge.io import ExamlopsIOManager
-from examlops_dagster.dagster_bridge.node import NodeBuild, Product
+from examlops_dagster.dagster_bridge.node import NodeBuild
+from examlops_dagster.dagster_bridge.products import Product, event_of, facts_of
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
+from examlops_dagster.dagster_bridge.sink_writes import write_sinks
 from examlops_dagster.dagster_bridge.translator import Translator, slug
-from examlops_dagster.delivery import deliver
 from examlops_dagster.errors import ExamlopsError
-from examlops_dagster.formats import decode
 from examlops_dagster.ledger.builds import utc_now
 
 
@@ -81,10 +80,11 @@ def probe(
     runtime, node = location.runtime(context.instance), Node(name)
     runtime.ledger.see({node: utc_now()})
     runtime.event_log.sync()
-    build = NodeBuild(_Tick(context), location, runtime, node)
+    tick = _Tick(context)
+    build = NodeBuild(tick, location, runtime, node)
     if node in runtime.ledger.claims() or node in runtime.event_log.in_flight():
         return f"{name} is being built."
-    with build.claimed():
+    with build.claim:
         judge = build.judge()
         barred = _barred(location, runtime, node, judge)
         if barred:
@@ -102,7 +102,8 @@ def probe(
             raise
         build.complete(product)
         runtime.event_log.send(runtime.outlets.unsent(name, product.attempt.run_id))
-        _deliver(runtime, context, build.declaration, product)
+        if build.declaration.sinks and product.value is not None:
+            write_sinks(tick, runtime, build.declaration, product)
     settle_all(runtime)
     if former is not None and former.data_version == product.data_version:
         return f"{name} saw nothing new (version {product.version})."
@@ -129,24 +130,6 @@ def _record(
         path = values.keep(key.path, "", product.data_version, product.value)
         facts["path"] = MetadataValue.path(path)
     instance.report_runless_asset_event(event_of(key, product, facts))
-
-
-def _deliver(
-    runtime: Runtime, context: SensorEvaluationContext, declaration: Declaration, product: Product
-) -> None:
-    if not declaration.sinks or product.value is None:
-        return
-    writes = deliver(
-        declaration,
-        product.attempt.node,
-        product.data_version,
-        decode(product.value),
-        folder=runtime.home.folder,
-        writes=runtime.sink_writes,
-    )
-    for write in writes:
-        if write.error:
-            context.log.error("Sink %s of %s failed: %s", write.url, write.node, write.error)
 
 
 @dataclass(frozen=True)

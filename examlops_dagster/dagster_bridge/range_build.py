@@ -6,24 +6,25 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagster import AssetCheckResult, AssetMaterialization, MaterializeResult, MetadataValue
 from dagster._core.definitions.source_asset import (
     SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENTS,
 )
 
-from examlops_dagster.core.seams import BuildRequest, BuildResult, Ended, ManyAtOnce, Node
-from examlops_dagster.dagster_bridge.node import Begun, NodeBuild, Product
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import BuildRequest, BuildResult, Ended, ManyAtOnce
+from examlops_dagster.dagster_bridge.body_step import BodyStep
+from examlops_dagster.dagster_bridge.node import Begun, NodeBuild
 from examlops_dagster.dagster_bridge.pauses import long_wait
+from examlops_dagster.dagster_bridge.products import Product
 from examlops_dagster.dagster_bridge.range_events import MOST_WAITING, RangeEvents
+from examlops_dagster.dagster_bridge.sink_writes import check_of
 from examlops_dagster.errors import AssetBuildError
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.sinks import SinkWrite
 from examlops_dagster.values import FileValues
-
-if TYPE_CHECKING:
-    from examlops_dagster.dagster_bridge.body import BodyStep
 
 
 class RangeBuild:
@@ -56,7 +57,8 @@ class RangeBuild:
         step = self._step
         # a sink is written once the version is recorded, while its value is at hand
         most = 1 if step.location.graph.declarations[step.name].sinks else MOST_WAITING
-        with RangeEvents(step.context, step.runtime.ledger, most) as events:
+        ledger = step.runtime.ledger
+        with RangeEvents(step.context, ledger, most, self._deliver) as events:
             left, together = self._nodes, self._together()
             if together is not None:
                 yield from self._as_they_end(together, events)
@@ -85,16 +87,16 @@ class RangeBuild:
         told = self._step.context.log.info
         for node in self._nodes:
             build_ = self._step.node_build(node)
-            if not build_.is_free():
+            if not build_.claim.try_to_take():
                 self._busy.append(node)
                 continue
             try:
                 found = self._begun(build_)
             except BaseException:
-                build_.release()
+                build_.claim.release()
                 raise
             if found is None:
-                build_.release()
+                build_.claim.release()
                 continue
             begun, request = found
             is_first = not self._taken
@@ -130,7 +132,7 @@ class RangeBuild:
                 together.throw(error)
             for build_, begun in self._taken.values():
                 build_.fail(begun.attempt, error)
-            tokens = {node: build_.token for node, (build_, _) in self._taken.items()}
+            tokens = {node: build_.claim.token for node, (build_, _) in self._taken.items()}
             self._step.runtime.ledger.release_all(tokens)
             raise
 
@@ -153,26 +155,26 @@ class RangeBuild:
         except AssetBuildError as error:
             self._step.failed[build_.node] = error
         except BaseException:
-            build_.release()
+            build_.claim.release()
             raise
         if product is None or kept is None:
-            build_.release()
+            build_.claim.release()
             return
         yield from self._recorded(build_, product, kept, events)
 
     def _in_turn(self, node: Node, events: RangeEvents) -> Iterator[Any]:
         build_ = self._step.node_build(node)
-        if not build_.is_free():
+        if not build_.claim.try_to_take():
             yield from events.flush()  # who waits for another keeps nobody waiting
-            build_.claim()
+            build_.claim.take()
         try:
             product = self._step.product(build_, alone=False)
             kept = None if product is None else self._kept(build_, product)
         except BaseException:
-            build_.release()
+            build_.claim.release()
             raise
         if product is None or kept is None:
-            build_.release()
+            build_.claim.release()
             return
         yield from self._recorded(build_, product, kept, events)
 
@@ -183,9 +185,11 @@ class RangeBuild:
         kept: tuple[AssetMaterialization, Path | None],
         events: RangeEvents,
     ) -> Iterator[Any]:
-        """Record a key, and write its sinks; its claim is the events' now."""
+        """Record a key, which writes its sinks; its claim is the events' now."""
         yield from events.add(build_, product, *kept)
         yield from build_.said.evaluations(self._step.key, self._step.context.instance)
+
+    def _deliver(self, product: Product) -> None:
         self._delivered.extend(self._step.deliver(product))
 
     def _kept(
@@ -216,4 +220,4 @@ class RangeBuild:
             mine = [write for write in self._delivered if write.number == number]
             bad = [write for write in mine if write.error]
             last = SinkWrite(self._nodes[-1], number, sink.url, "", "", utc_now())
-            yield self._step.check((bad or mine or [last])[-1], len(bad))
+            yield check_of(self._step.key, (bad or mine or [last])[-1], len(bad))

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,8 @@ from dagster import AssetExecutionContext, AssetMaterialization, EventLogEntry
 from dagster._core.events import DagsterEvent, DagsterEventType, StepMaterializationData
 
 from examlops_dagster.dagster_bridge.event_batches import store_batch, takes_batches
-from examlops_dagster.dagster_bridge.node import NodeBuild, Product
+from examlops_dagster.dagster_bridge.node import NodeBuild
+from examlops_dagster.dagster_bridge.products import Product
 from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.values import make_durable
 
@@ -56,15 +57,22 @@ class RangeEvents:
         Where the builds are completed.
     most
         Keys that may wait; 1 records each before the next one is built.
+    recorded
+        Called with each key that is recorded, while its claim is still held.
     """
 
     def __init__(
-        self, context: AssetExecutionContext, ledger: BuildsLedger, most: int = MOST_WAITING
+        self,
+        context: AssetExecutionContext,
+        ledger: BuildsLedger,
+        most: int = MOST_WAITING,
+        recorded: Callable[[Product], None] = lambda product: None,  # noqa: ARG005
     ) -> None:
         self._step = context.get_step_execution_context()
         self._storage = context.instance.event_log_storage
         self._ledger = ledger
         self._most = most
+        self._recorded = recorded
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._since = 0.0
@@ -110,8 +118,9 @@ class RangeEvents:
                     build.fail(product.attempt, error)
                     raise
                 build.complete(product)
+                self._recorded(product)
             finally:
-                build.release()
+                build.claim.release()
             return
         with self._lock:
             if not self._waiting:
@@ -164,13 +173,15 @@ class RangeEvents:
             store_batch(self._storage, [each.entry for each in waiting])
             stored = True
             self._ledger.complete_all([each.product.completion for each in waiting])
+            for each in waiting:
+                self._recorded(each.product)
         except BaseException as error:
             if not stored:  # else the next sync completes them
                 for each in waiting:
                     each.build.fail(each.product.attempt, error)
             raise
         finally:
-            self._ledger.release_all({each.build.node: each.build.token for each in waiting})
+            self._ledger.release_all({each.build.node: each.build.claim.token for each in waiting})
         self._stored.extend(each.entry.get_dagster_event() for each in waiting)
 
     def _entry(self, event: AssetMaterialization) -> EventLogEntry:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from examlops_dagster.core.seams import Node
-from examlops_dagster.governance.governor import Refusal
+from examlops_dagster.core.records import Node
+from examlops_dagster.governance.refusals import Refusal
 from examlops_dagster.ledger.sinks import SinkWrite
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from examlops_dagster.core.plan import Plan, Step
-from examlops_dagster.core.seams import Node, Progress
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import Progress
 from examlops_dagster.dagster_bridge.governed import Governed
 from examlops_dagster.dagster_bridge.overrides import check_overrides
 from examlops_dagster.dagster_bridge.report import Report
@@ -120,21 +121,24 @@ def materialize_in(
             governed.nothing_to_do(plan)
         return Report(plan.targets, skipped=list(plan.skipped))
     total = Report(plan.targets, skipped=list(plan.skipped))
-    while True:
-        total.blocked += governed.refusals(plan)
-        if total.blocked:
-            return total
-        report = governed.build(plan, in_process=in_process, resources=resources, progress=progress)
-        total.add(replace(report, skipped=[]))
-        total.deferred = {b.node: b.why for b in plan.deferred}
-        emitters = [s for s in plan.steps if project.graph.declarations[s.node.asset].outlets]
-        if no_deps or not report.ok or not (emitters or _by_event(project, plan)):
-            return total
-        plan = project.plan(names, partition=partition, named=False)
-        plan = _following(project, plan, {*total.rebuilt, *total.unchanged})
-        total.deferred = {b.node: b.why for b in (*plan.blocked, *plan.deferred)}
-        if plan.is_empty:
-            return total
+    with governed.courier.recalled():
+        while True:
+            total.blocked += governed.refusals(plan)
+            if total.blocked:
+                return total
+            report = governed.build(
+                plan, in_process=in_process, resources=resources, progress=progress
+            )
+            total.add(replace(report, skipped=[]))
+            total.deferred = {b.node: b.why for b in plan.deferred}
+            emitters = [s for s in plan.steps if project.graph.declarations[s.node.asset].outlets]
+            if no_deps or not report.ok or not (emitters or _by_event(project, plan)):
+                return total
+            plan = project.plan(names, partition=partition, named=False)
+            plan = _following(project, plan, {*total.rebuilt, *total.unchanged})
+            total.deferred = {b.node: b.why for b in (*plan.blocked, *plan.deferred)}
+            if plan.is_empty:
+                return total
 
 
 def _following(project: Project, plan: Plan, done: Collection[Node]) -> Plan:
@@ -193,25 +197,26 @@ def run_due_in(
     total = Report()
     done: set[Node] = set()
     failed: set[Node] = set()
-    while True:
-        plan = project.plan_due(names, done, failed)
-        if plan.targets and not done:
-            refuse_blocked(plan)
-        plan, refused, left = governed.passed(plan)
-        total.blocked += refused
-        done |= left
-        failed |= left
-        if plan.is_empty:
-            return total
-        report = governed.build(plan, in_process=in_process, progress=progress)
-        total.add(report)
-        failed |= {each.node for each in report.failed}
-        tried = {*report.rebuilt, *report.unchanged, *failed}
-        if report.ok:
-            tried.update(step.node for step in plan.steps)
-        if report.cancelled or tried <= done:
-            return total
-        done |= tried
+    with governed.courier.recalled():
+        while True:
+            plan = project.plan_due(names, done, failed)
+            if plan.targets and not done:
+                refuse_blocked(plan)
+            plan, refused, left = governed.passed(plan)
+            total.blocked += refused
+            done |= left
+            failed |= left
+            if plan.is_empty:
+                return total
+            report = governed.build(plan, in_process=in_process, progress=progress)
+            total.add(report)
+            failed |= {each.node for each in report.failed}
+            tried = {*report.rebuilt, *report.unchanged, *failed}
+            if report.ok:
+                tried.update(step.node for step in plan.steps)
+            if report.cancelled or tried <= done:
+                return total
+            done |= tried
 
 
 def refuse_blocked(plan: Plan) -> None:

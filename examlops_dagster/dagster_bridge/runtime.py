@@ -10,12 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagster import DagsterInstance
+from dagster import DagsterInstance, SensorEvaluationContext
+from dagster._core.definitions.selector import RepositorySelector
 
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.graph import Graph, Nodes
+from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.jobs import JobsLedger
-from examlops_dagster.core.seams import AssetOrchestrator, Progress, Snapshot
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.seams import AssetOrchestrator, Progress
+from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.home import Home
 from examlops_dagster.ledger.builds import BuildsLedger, utc_now
 from examlops_dagster.ledger.jobs import HpcJobs
@@ -82,8 +85,12 @@ class Location:
         """What was due, by the object that stands for a tick of Dagster's conditions."""
         self.probed: frozenset[str] = frozenset()
         """Sensors that are probed in ticks of their own, and never requested."""
+        self.selector_id = ""
+        """Dagster's id of this repository in this code location; empty until a tick told it."""
         self.lost_runs_noted: datetime | None = None
         """Up to when runs were looked at that ended before they began to build."""
+        self.lost_backfills: set[str] = set()
+        """Ids of backfills that were looked at, since they ended before they were done."""
         self.admitted: dict[str, str] = {}
         """Runs of which it is known whether they may build: empty, or why they may not."""
         self.progress: Progress | None = None
@@ -92,6 +99,15 @@ class Location:
         self._lock = threading.Lock()
         self._runtimes: dict[tuple[str, str], Runtime] = {}
         self._orchestrators: dict[str, AssetOrchestrator] = {}
+
+    def learn_place(self, context: SensorEvaluationContext) -> None:
+        """Take from a tick which of the workspace's code locations this is."""
+        origin = context.code_location_origin
+        if origin is not None and context.repository_name is not None:
+            place = RepositorySelector(
+                location_name=origin.location_name, repository_name=context.repository_name
+            )
+            self.selector_id = place.selector_id
 
     def runtime(self, instance: DagsterInstance) -> Runtime:
         """Give what the bodies share over an instance."""

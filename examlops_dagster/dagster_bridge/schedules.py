@@ -15,8 +15,8 @@ from dagster import (
 )
 
 from examlops_dagster.core.freshness import Schedule
-from examlops_dagster.core.seams import Node
-from examlops_dagster.core.status import State
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.verdicts import State
 from examlops_dagster.dagster_bridge.admission import requested_by_automation
 from examlops_dagster.dagster_bridge.automation import SENSOR
 from examlops_dagster.dagster_bridge.due import due, has_schedule_of_its_own, schedule_name

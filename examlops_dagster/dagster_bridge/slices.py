@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from examlops_dagster.core.graph import Nodes
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import Step
 from examlops_dagster.dagster_bridge.partitions import run_tags
 from examlops_dagster.ledger.tags import FORCED_TAG, SLICE_TAG

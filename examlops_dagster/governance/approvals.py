@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -10,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from examlops_dagster.core.approvals import Approval, ApprovalState, Fingerprint
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import PolicyError, UsageError
 from examlops_dagster.governance.audit import Entry, append
 from examlops_dagster.governance.decision import Decision
 from examlops_dagster.ledger.builds import utc_now
-from examlops_dagster.ledger.rows import from_epoch, select
+from examlops_dagster.ledger.rows import dump_fingerprints, from_epoch, load_fingerprints, select
 from examlops_dagster.store.engine import Connection, Database
 
 ID_BYTES = 4
@@ -99,7 +98,7 @@ class Approvals:
                 action=action,
                 actor=actor,
                 source=source,
-                nodes=json.dumps([[*node, text] for node, text in nodes.items()]),
+                nodes=dump_fingerprints(nodes),
                 rule=decision.rule,
                 reason=decision.reason,
                 now=now.timestamp(),
@@ -226,7 +225,7 @@ def _listed(
 
 
 def _approval(row: Any) -> Approval:
-    nodes = {Node(asset, partition): text for asset, partition, text in json.loads(row[4])}
+    nodes = load_fingerprints(row[4])
     return Approval(
         row[0],
         row[1],

@@ -12,17 +12,34 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from examlops_dagster.core.seams import BuildState, Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.governance.audit import Entry, append
+from examlops_dagster.governance.audit_builds import (
+    REPORTED,
+    done_by,
+    entries_of_run,
+    failure_entry,
+    mark_audited,
+    unaudited,
+)
+from examlops_dagster.governance.request_rows import (
+    MATERIALIZED,
+    OPEN,
+    REQUESTS,
+    Request,
+    bind_run,
+    insert_request,
+    read_request,
+    request_by_id,
+    request_of_run,
+)
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.claims import SAME_PROCESS_SECONDS, process_started
-from examlops_dagster.ledger.rows import from_epoch
 from examlops_dagster.store.engine import Connection, Database
 
 ELSEWHERE = timedelta(days=7)
@@ -30,45 +47,6 @@ ELSEWHERE = timedelta(days=7)
 
 BRIEF = timedelta(minutes=5)
 """How long what takes a moment may take, before its process counts as gone."""
-
-MATERIALIZED = "asset_materialize"
-ENDINGS = {BuildState.CANCELLED: "asset_build_cancelled"}
-FAILED = "asset_build_failed"
-RECORDED = "asset_recorded"
-REPORTED = frozenset({"report", "outside"})
-"""Orchestrators of records that are no builds of ours: an adopted source, a content of others."""
-
-AUTOMATION = "automation"
-"""The actor, and the source, of what Dagster's daemon requests by itself."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """One thing that somebody asked for.
-
-    Attributes
-    ----------
-    nodes
-        What it is about, each with a fingerprint where one counts.
-    refusal
-        Why nothing may be built by it; empty where it may.
-    asked_at
-        Aware UTC datetime.
-    """
-
-    id: str
-    action: str
-    actor: str
-    source: str
-    nodes: Mapping[Node, str]
-    asked_at: datetime
-    refusal: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def assets(self) -> list[str]:
-        """Names of the assets, each once."""
-        return list(dict.fromkeys(node.asset for node in self.nodes))
 
 
 class Requests:
@@ -107,7 +85,7 @@ class Requests:
             secrets.token_hex(16), action, actor, source, nodes, self._clock(), "", details or {}
         )
         with self._database.write() as connection:
-            _insert(connection, request, process=_this_process(brief=brief))
+            insert_request(connection, request, process=_this_process(brief=brief))
         return request
 
     def note(self, request: Request, run_id: str = "", entries: Sequence[Entry] = ()) -> Request:
@@ -126,12 +104,12 @@ class Requests:
             What is kept: that of whoever was first.
         """
         with self._database.write() as connection:
-            former = _by_id(connection, request.id)
+            former = request_by_id(connection, request.id)
             if former is not None:
                 return former
-            _insert(connection, request, process=None)
+            insert_request(connection, request, process=None)
             if run_id:
-                _bind(connection, request.id, run_id, ())
+                bind_run(connection, request.id, run_id, ())
             append(connection, entries, self._clock())
         return request
 
@@ -146,28 +124,25 @@ class Requests:
                     return True
                 if nodes and not {Node(*node) for node in json.loads(text)}.isdisjoint(nodes):
                     return False
-            _bind(connection, request.id, run_id, nodes)
+            bind_run(connection, request.id, run_id, nodes)
         return True
 
     def of_run(self, run_id: str) -> Request | None:
         """Give the request that a run acts for."""
         with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT request_id FROM request_runs WHERE run_id = :run_id", run_id=run_id
-            )
-            return _by_id(connection, rows[0][0]) if rows else None
+            return request_of_run(connection, run_id)
 
     def latest(self, source: str, since: datetime, limit: int = 100) -> list[Request]:
         """Give the latest requests that were asked in one way, newest first."""
         with self._database.read() as connection:
             rows = connection.execute(
-                f"{_REQUESTS} WHERE source = :source AND asked_at >= :since "
+                f"{REQUESTS} WHERE source = :source AND asked_at >= :since "
                 "ORDER BY asked_at DESC LIMIT :limit",
                 source=source,
                 since=since.timestamp(),
                 limit=limit,
             )
-        return list(map(_request, rows))
+        return list(map(read_request, rows))
 
     def close(self, request: Request, details: Mapping[str, Any]) -> None:
         """Record what a request did; its builds, and what it recorded, are part of that row."""
@@ -185,28 +160,28 @@ class Requests:
             return
         now = self._clock()
         with self._database.write() as connection:
-            rows = connection.execute(f"{_OPEN} WHERE closed = 0")
+            rows = connection.execute(f"{OPEN} WHERE closed = 0")
             alive: list[Request] = []
             for row in rows:
-                request = _request(row)
+                request = read_request(row)
                 if _lives(row[8], request.asked_at, now):
                     alive.append(request)
                 else:
-                    interrupted = {**_done_by(connection, request), "interrupted": True}
+                    interrupted = {**done_by(connection, request), "interrupted": True}
                     self._close(connection, request, interrupted)
             self._settle_builds(connection, alive, now)
 
     def _close(self, connection: Connection, request: Request, details: Mapping[str, Any]) -> None:
-        builds = _unaudited(connection, "run_id IN (SELECT run_id FROM request_runs "
+        builds = unaudited(connection, "run_id IN (SELECT run_id FROM request_runs "
                             "WHERE request_id = :id)", id=request.id)  # fmt: skip
         recorded = [
             each
-            for each in _unaudited(connection, "run_id = ''")
+            for each in unaudited(connection, "run_id = ''")
             if each.orchestrator in REPORTED
             and each.node.asset in request.assets
             and each.started_at >= request.asked_at.timestamp()
         ]
-        entries = [_failure(each, request) for each in builds if each.state.holds]
+        entries = [failure_entry(each, request) for each in builds if each.state.holds]
         told = {
             "request": request.id,
             "source": request.source,
@@ -219,12 +194,12 @@ class Requests:
         assets = dict.fromkeys([*request.assets, *(each.node.asset for each in builds)])
         entries.append(Entry(request.action, request.actor, list(assets), told))
         append(connection, entries, self._clock())
-        _mark(connection, [*builds, *recorded])
+        mark_audited(connection, [*builds, *recorded])
         connection.execute("UPDATE requests SET closed = 1 WHERE id = :id", id=request.id)
 
     @staticmethod
     def _settle_builds(connection: Connection, alive: Sequence[Request], now: datetime) -> None:
-        builds = _unaudited(connection, "1 = 1")
+        builds = unaudited(connection)
         theirs = {
             run_id
             for request in alive
@@ -240,157 +215,10 @@ class Requests:
         ]
         entries: list[Entry] = []
         for run_id, group in groupby(left, key=lambda each: each.run_id):
-            found = connection.execute(
-                "SELECT request_id FROM request_runs WHERE run_id = :run_id", run_id=run_id
-            )
-            request = _by_id(connection, found[0][0]) if found else None
-            entries.extend(_of_run(run_id, list(group), request))
+            request = request_of_run(connection, run_id)
+            entries.extend(entries_of_run(run_id, list(group), request))
         append(connection, entries, now)
-        _mark(connection, left)
-
-
-@dataclass(frozen=True)
-class _Build:
-    build_id: str
-    node: Node
-    state: BuildState
-    version: int | None
-    orchestrator: str
-    run_id: str
-    provenance: Mapping[str, str]
-    error: str
-    started_at: float
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the log says of a build: where it ran, and what became of it."""
-        found: dict[str, Any] = {
-            "state": self.state.value,
-            "version": self.version,
-            "orchestrator": self.orchestrator,
-            "run": self.run_id,
-            "build": self.build_id,
-        }
-        for name in ("hpc_job_id", "scheduler", "prefect_flow_run_id", "fallback"):
-            if self.provenance.get(name):
-                found[name] = self.provenance[name]
-        return found
-
-
-def _failure(build: _Build, request: Request | None) -> Entry:
-    details = {**build.facts, "error": build.error, "node": str(build.node)}
-    if request is not None:
-        details.update(source=request.source, request=request.id)
-    action = ENDINGS.get(build.state, FAILED)
-    actor = request.actor if request is not None else ""
-    return Entry(action, actor, [build.node.asset], details)
-
-
-def _of_run(run_id: str, builds: list[_Build], request: Request | None) -> list[Entry]:
-    """Give the rows of builds that were made without a request of ours, an asset at a time."""
-    entries = [_failure(each, request) for each in builds if each.state.holds]
-    good = [each for each in builds if not each.state.holds]
-    by_asset: dict[str, list[_Build]] = {}
-    for each in good:
-        by_asset.setdefault(each.node.asset, []).append(each)
-    for asset, found in by_asset.items():
-        details: dict[str, Any] = {"run": run_id} if run_id else {}
-        for word, state in (("rebuilt", BuildState.SUCCEEDED), ("unchanged", BuildState.UNCHANGED)):
-            details[word] = [str(each.node) for each in found if each.state is state]
-        details["builds"] = {str(each.node): each.facts for each in found}
-        if request is not None:
-            details.update(source=request.source, request=request.id)
-        ours = found[0].orchestrator not in REPORTED
-        probed = ours and not run_id
-        action = MATERIALIZED if ours else RECORDED
-        who = request.actor if request else AUTOMATION if probed else ""
-        entries.append(Entry(action, who, [asset], details))
-    return entries
-
-
-def _done_by(connection: Connection, request: Request) -> dict[str, Any]:
-    """Give what a request that never ended has built, from what it left."""
-    rows = connection.execute(
-        "SELECT asset, partition, state FROM builds WHERE run_id IN (SELECT run_id FROM "
-        "request_runs WHERE request_id = :id) ORDER BY id",
-        id=request.id,
-    )
-    if request.action != MATERIALIZED:
-        return {}
-    words: dict[str, list[str]] = {"rebuilt": [], "unchanged": [], "failed": []}
-    for asset, partition, state in rows:
-        word = {"succeeded": "rebuilt", "unchanged": "unchanged"}.get(state, "failed")
-        words[word].append(str(Node(asset, partition)))
-    return dict(words)
-
-
-def _unaudited(connection: Connection, where: str, **named: Any) -> list[_Build]:
-    rows = connection.execute(
-        f"{_BUILDS} WHERE audited = 0 AND state <> 'running' AND {where} ORDER BY run_id, id",
-        **named,
-    )
-    return [
-        _Build(
-            row[0], Node(row[1], row[2]), BuildState(row[3]), row[4], row[5], row[6],
-            json.loads(row[7]), row[8], row[9],
-        )
-        for row in rows
-    ]  # fmt: skip
-
-
-def _mark(connection: Connection, builds: Iterable[_Build]) -> None:
-    connection.execute_many(
-        "UPDATE builds SET audited = 1 WHERE build_id = :id",
-        [{"id": each.build_id} for each in builds],
-    )
-
-
-_BUILDS = (
-    "SELECT build_id, asset, partition, state, version, orchestrator, run_id, provenance, error, "
-    "started_at FROM builds"
-)
-_REQUESTS = "SELECT id, action, actor, source, nodes, refusal, details, asked_at FROM requests"
-_OPEN = _REQUESTS.replace(" FROM", ", process FROM")
-
-
-def _request(row: Any) -> Request:
-    nodes = {Node(asset, partition): text for asset, partition, text in json.loads(row[4])}
-    return Request(
-        row[0], row[1], row[2], row[3], nodes, from_epoch(row[7]), row[5], json.loads(row[6])
-    )
-
-
-def _by_id(connection: Connection, id_: str) -> Request | None:
-    rows = connection.execute(f"{_REQUESTS} WHERE id = :id", id=id_)
-    return _request(rows[0]) if rows else None
-
-
-def _insert(connection: Connection, request: Request, process: str | None) -> None:
-    connection.execute(
-        "INSERT INTO requests (id, action, actor, source, nodes, refusal, details, process, "
-        "asked_at, closed) VALUES (:id, :action, :actor, :source, :nodes, :refusal, :details, "
-        ":process, :now, :closed)",
-        id=request.id,
-        action=request.action,
-        actor=request.actor,
-        source=request.source,
-        nodes=json.dumps([[*node, text] for node, text in request.nodes.items()]),
-        refusal=request.refusal,
-        details=json.dumps(dict(request.details), default=str),
-        process=process or "",
-        now=request.asked_at.timestamp(),
-        closed=int(process is None),
-    )
-
-
-def _bind(connection: Connection, id_: str, run_id: str, nodes: Collection[Node]) -> None:
-    connection.execute(
-        "INSERT INTO request_runs (run_id, request_id, nodes) VALUES (:run_id, :id, :nodes) "
-        "ON CONFLICT DO NOTHING",
-        run_id=run_id,
-        id=id_,
-        nodes=json.dumps([list(node) for node in nodes]),
-    )
+        mark_audited(connection, left)
 
 
 def _this_process(*, brief: bool) -> str:

@@ -5,52 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from examlops_dagster.core.approvals import Approval, ApprovalState, Fingerprint, Gate
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import PolicyError
 from examlops_dagster.governance.approvals import Approvals
 from examlops_dagster.governance.audit import Audit, Entry
-from examlops_dagster.governance.audit_requests import AUTOMATION, Request, Requests
+from examlops_dagster.governance.audit_requests import Requests
 from examlops_dagster.governance.decision import Action, Decision, Effect, Question
 from examlops_dagster.governance.policy import Policy, load_policy
+from examlops_dagster.governance.refusals import Refusal, with_remedy
+from examlops_dagster.governance.request_rows import AUTOMATION, Request
 from examlops_dagster.governance.wishes import Wish
 from examlops_dagster.home import Home
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.store.engine import Database
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why something is not done.
-
-    Attributes
-    ----------
-    asset
-        That it is about.
-    rule
-        Label of the rule; empty for a file that cannot be used.
-    reason
-        In words.
-    approval
-        Id of the approval that it waits for; empty where it is denied.
-    """
-
-    asset: str
-    rule: str
-    reason: str
-    approval: str = ""
-
-    def __str__(self) -> str:
-        if self.approval:
-            return f"Waiting for approval {self.approval}"
-        return f"Blocked by policy: {self.reason}"
 
 
 class Governor:
@@ -146,35 +120,10 @@ class Governor:
             for name, decision in decisions.items()
         }
 
-    def note_gate(
-        self,
-        asset: str,
-        gate: Gate,
-        nodes: Sequence[Node],
-        sources: Collection[Node],
-        fingerprint: Fingerprint,
+    def note_denied(
+        self, asset: str, gate: Gate, nodes: Sequence[Node], fingerprint: Fingerprint
     ) -> None:
-        """Record, once for a fingerprint, that automation was kept from building nodes.
-
-        Parameters
-        ----------
-        nodes
-            Those of the asset that would be built.
-        sources
-            What would be adopted by it.
-        """
-        if gate.needs_approval:
-            missing = [node for node in nodes if not gate.approval(node, fingerprint)]
-            if missing:
-                slice_ = [*sorted(sources), *missing]
-                self.approvals.ask(
-                    AUTOMATION,
-                    Action.MATERIALIZE.value,
-                    {node: fingerprint(node, slice_) for node in slice_},
-                    Decision(Effect.REQUIRE_APPROVAL, gate.rule, gate.reason),
-                    AUTOMATION,
-                )
-            return
+        """Record, once for a fingerprint, that automation was kept from building nodes."""
         entries = [
             Entry(
                 f"{Action.MATERIALIZE.value}_denied",
@@ -185,7 +134,28 @@ class Governor:
             )
             for node in nodes
         ]
-        self.keep(lambda: self.audit.append(*entries))
+        if entries:
+            self.keep(lambda: self.audit.append(*entries))
+
+    def ask_for_automation(
+        self, gate: Gate, nodes: Sequence[Node], fingerprint: Fingerprint
+    ) -> None:
+        """Ask for a slice that automation would build.
+
+        Parameters
+        ----------
+        gate
+            Of one of its assets.
+        nodes
+            What would be built, and adopted.
+        """
+        self.approvals.ask(
+            AUTOMATION,
+            Action.MATERIALIZE.value,
+            {node: fingerprint(node, nodes) for node in nodes},
+            Decision(Effect.REQUIRE_APPROVAL, gate.rule, gate.reason),
+            AUTOMATION,
+        )
 
     def require(self, action: Action, asset: str, source: str = "exa", **facts: Any) -> None:
         """Ask policy for anything but a build.
@@ -352,14 +322,6 @@ class Governor:
         assets = list(dict.fromkeys(node.asset for node in nodes))
         entry = Entry(f"{action.value}_denied", actor, assets, told)
         self.keep(lambda: self.audit.append(entry))
-
-
-def with_remedy(refusal: Refusal) -> str:
-    """Give a refusal in words, with what to do about it."""
-    if not refusal.approval:
-        return str(refusal)
-    grant = f"exa approvals grant {refusal.approval}"
-    return f"{refusal} ({refusal.reason}) → {grant}, then ask again"
 
 
 def require(

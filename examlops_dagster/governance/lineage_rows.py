@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from examlops_dagster.core.seams import BuildState, Node, Read
+from examlops_dagster.core.records import BuildState, Node, Read
 from examlops_dagster.ledger.notes import read_notes
 from examlops_dagster.ledger.rows import from_epoch, load_reads
 from examlops_dagster.store.engine import Connection

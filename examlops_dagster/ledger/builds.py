@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from examlops_dagster.core.outlets import Emission
-from examlops_dagster.core.seams import (
-    Attempt,
-    BuildState,
-    Claim,
-    Hold,
-    Node,
-    Read,
-    Record,
+from examlops_dagster.core.emissions import Emission
+from examlops_dagster.core.records import Attempt, BuildState, Claim, Hold, Node, Record
+from examlops_dagster.ledger.claims import Claims
+from examlops_dagster.ledger.emissions import publish, stage
+from examlops_dagster.ledger.heads import allot_version, read_heads, set_head
+from examlops_dagster.ledger.history import Build, builds_of_run, history_of
+from examlops_dagster.ledger.holds import (
+    dead_attempts,
+    drop_holds,
+    read_holds,
+    running_attempts,
+    with_a_job,
+    write_death,
+    write_failure,
 )
-from examlops_dagster.ledger.claims import Claims, living_claims
-from examlops_dagster.ledger.heads import allot_version, set_head
 from examlops_dagster.ledger.notes import Note, write_notes
-from examlops_dagster.ledger.outlets import dataset_records, publish, stage
-from examlops_dagster.ledger.rows import dump_reads, from_epoch, load_reads, select
+from examlops_dagster.ledger.outlets import dataset_records
+from examlops_dagster.ledger.rows import dump_reads, from_epoch, select
 from examlops_dagster.store.engine import Connection, Database
 
 MOST_NOTED = 10_000
@@ -32,34 +34,6 @@ MOST_NOTED = 10_000
 def utc_now() -> datetime:
     """Give the time as an aware UTC datetime."""
     return datetime.now(timezone.utc)
-
-
-@dataclass(frozen=True)
-class Build:
-    """One row of ``builds``, for ``exa assets history``.
-
-    Attributes
-    ----------
-    version, data_version
-        Of the result; None without one.
-    error
-        Last line of the error; empty without one.
-    started_at, ended_at
-        Aware UTC datetimes.
-    """
-
-    node: Node
-    build_id: str
-    state: BuildState
-    version: int | None
-    data_version: str | None
-    built_from: Mapping[Node, Read]
-    orchestrator: str
-    run_id: str
-    provenance: Mapping[str, str]
-    error: str
-    started_at: datetime
-    ended_at: datetime | None
 
 
 class Completion(NamedTuple):
@@ -96,24 +70,7 @@ class BuildsLedger:
         """See Ledger; of ``datasets``, by name, what their events made current too."""
         with self._database.read() as connection:
             emitted = dataset_records(connection, datasets)
-            rows = select(
-                connection,
-                "SELECT asset, partition, version, data_version, code_version, built_from, "
-                "built_at, build_id, run_id FROM heads",
-                nodes,
-            )
-        found = {
-            Node(row[0], row[1]): Record(
-                row[2],
-                row[3],
-                row[4],
-                None if row[5] is None else load_reads(row[5]),
-                from_epoch(row[6]),
-                row[7],
-                row[8],
-            )
-            for row in rows
-        }
+            found = read_heads(connection, nodes)
         for node, record in emitted.items():
             if node not in found or found[node].version < record.version:
                 found[node] = record
@@ -122,31 +79,7 @@ class BuildsLedger:
     def holds(self, nodes: Iterable[Node] | None = None) -> dict[Node, Hold]:
         """See Ledger; a process that died while it built counts from its death on."""
         with self._database.read() as connection:
-            rows = select(
-                connection,
-                "SELECT asset, partition, fingerprint, failures, deaths, state, error, ended_at, "
-                "run_id FROM holds",
-                nodes,
-            )
-            running = _running(connection, nodes)
-            claims = living_claims(connection, self._clock(), nodes) if running else {}
-            alive = {claim.token for claim in claims.values()}
-        found = {
-            Node(row[0], row[1]): Hold(
-                row[2], row[3], row[4], BuildState(row[5]), row[6], from_epoch(row[7]), row[8]
-            )
-            for row in rows
-        }
-        for attempt in running:
-            if attempt.build_id not in alive:
-                found[attempt.node] = Hold.after(
-                    found.get(attempt.node),
-                    attempt,
-                    BuildState.DIED,
-                    "process died",
-                    self._clock(),
-                )
-        return found
+            return read_holds(connection, nodes, self._clock())
 
     def claims(self) -> dict[Node, Claim]:
         """See Ledger."""
@@ -176,8 +109,8 @@ class BuildsLedger:
         new = [note for note in notes if note not in self._noted]
         with self._database.write() as connection:
             write_notes(connection, new)
-            for dead in _running(connection, [attempt.node]):
-                self._fail(connection, dead, BuildState.DIED, "process died", now)
+            for dead in running_attempts(connection, [attempt.node]):
+                write_death(connection, dead, now)
             connection.execute(
                 "INSERT INTO builds (build_id, asset, partition, state, fingerprint, "
                 "code_version, built_from, orchestrator, run_id, provenance, error, started_at) "
@@ -239,7 +172,7 @@ class BuildsLedger:
         """See Ledger; the notes are kept with it."""
         with self._database.write() as connection:
             write_notes(connection, notes)
-            return self._fail(connection, attempt, state, error, self._clock())
+            return write_failure(connection, attempt, state, error, self._clock())
 
     def lift(self, nodes: Iterable[Node]) -> None:
         """See Ledger."""
@@ -251,15 +184,10 @@ class BuildsLedger:
         if not held:
             return
         with self._database.write() as connection:
-            wanted = set(nodes)
-            alive = {claim.token for claim in living_claims(connection, self._clock()).values()}
-            for attempt in _running(connection, None):
-                if attempt.node in wanted and attempt.build_id not in alive:
-                    self._fail(connection, attempt, BuildState.DIED, "process died", self._clock())
-            connection.execute_many(
-                "DELETE FROM holds WHERE asset = :asset AND partition = :partition",
-                [node._asdict() for node in nodes],
-            )
+            now = self._clock()
+            for attempt in dead_attempts(connection, nodes, now):
+                write_death(connection, attempt, now)
+            drop_holds(connection, nodes)
 
     def has_running(self) -> bool:
         """Tell whether an attempt has no end yet."""
@@ -276,11 +204,11 @@ class BuildsLedger:
         if not self.has_running():
             return []
         with self._database.write() as connection:
-            alive = {claim.token for claim in living_claims(connection, self._clock()).values()}
-            left = {row[0] for row in connection.execute(_LEFT_RUNNING)}
-            dead = [a for a in _running(connection, None) if a.build_id not in alive | left]
+            now = self._clock()
+            left = with_a_job(connection)
+            dead = [a for a in dead_attempts(connection, None, now) if a.build_id not in left]
             for attempt in dead:
-                self._fail(connection, attempt, BuildState.DIED, "process died", self._clock())
+                write_death(connection, attempt, now)
         return dead
 
     def first_seen(self, nodes: Iterable[Node] | None = None) -> dict[Node, datetime]:
@@ -302,104 +230,18 @@ class BuildsLedger:
 
     def history(self, node: Node | None = None, asset: str = "", limit: int = 50) -> list[Build]:
         """Give the latest builds of a node, or of all partitions of an asset; newest first."""
-        name = node.asset if node is not None else asset
-        clause = " AND partition = :partition" if node is not None else ""
+        name, partition = (asset, None) if node is None else node
         with self._database.read() as connection:
-            rows = connection.execute(
-                f"{_BUILDS} WHERE asset = :asset{clause} ORDER BY id DESC LIMIT :limit",
-                asset=name,
-                limit=limit,
-                **({"partition": node.partition} if node is not None else {}),
-            )
-        return list(map(_build, rows))
+            return history_of(connection, name, partition, limit)
 
     def of_run(self, run_id: str) -> dict[Node, Build]:
         """Give the last build of each node in a Dagster run."""
         with self._database.read() as connection:
-            rows = connection.execute(
-                f"{_BUILDS} WHERE run_id = :run_id ORDER BY id", run_id=run_id
-            )
-        return {build.node: build for build in map(_build, rows)}
+            return builds_of_run(connection, run_id)
 
     def close(self) -> None:
         """Stop the heartbeat; claims that were not released expire."""
         self._claims.close()
-
-    @staticmethod
-    def _fail(
-        connection: Connection, attempt: Attempt, state: BuildState, error: str, now: datetime
-    ) -> Hold:
-        error = _storable(error)
-        connection.execute(
-            "UPDATE builds SET state = :state, error = :error, ended_at = :now "
-            "WHERE build_id = :build_id",
-            state=state.value,
-            error=error,
-            now=now.timestamp(),
-            build_id=attempt.build_id,
-        )
-        rows = connection.execute(
-            "SELECT fingerprint, failures, deaths, state, error, ended_at, run_id FROM holds "
-            "WHERE asset = :asset AND partition = :partition",
-            **attempt.node._asdict(),
-        )
-        former = None
-        if rows:
-            [row] = rows
-            former = Hold(
-                row[0], row[1], row[2], BuildState(row[3]), row[4], from_epoch(row[5]), row[6]
-            )
-        hold = Hold.after(former, attempt, state, error, now)
-        connection.execute(
-            "INSERT INTO holds (asset, partition, fingerprint, failures, deaths, state, error, "
-            "ended_at, run_id) VALUES (:asset, :partition, :fingerprint, :failures, :deaths, "
-            ":state, :error, :ended_at, :run_id) ON CONFLICT (asset, partition) DO UPDATE SET "
-            "fingerprint = excluded.fingerprint, failures = excluded.failures, "
-            "deaths = excluded.deaths, state = excluded.state, error = excluded.error, "
-            "ended_at = excluded.ended_at, run_id = excluded.run_id",
-            **attempt.node._asdict(),
-            fingerprint=hold.fingerprint,
-            failures=hold.failures,
-            deaths=hold.deaths,
-            state=hold.state.value,
-            error=hold.error,
-            ended_at=now.timestamp(),
-            run_id=hold.run_id,
-        )
-        return hold
-
-
-_LEFT_RUNNING = (
-    "SELECT j.build_id FROM hpc_jobs j JOIN builds b ON b.build_id = j.build_id "
-    "WHERE b.state = 'running' AND (j.ended_at IS NULL OR j.state = 'COMPLETED')"
-)
-
-_BUILDS = (
-    "SELECT asset, partition, build_id, state, version, data_version, built_from, "
-    "orchestrator, run_id, provenance, error, started_at, ended_at FROM builds"
-)
-
-
-def _build(row: Any) -> Build:
-    return Build(
-        Node(row[0], row[1]),
-        row[2],
-        BuildState(row[3]),
-        row[4],
-        row[5],
-        load_reads(row[6]),
-        row[7],
-        row[8],
-        json.loads(row[9]),
-        row[10],
-        from_epoch(row[11]),
-        None if row[12] is None else from_epoch(row[12]),
-    )
-
-
-def _storable(text: str) -> str:
-    """Write out what no database takes: NUL, and the halves that stand for undecodable bytes."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _complete(connection: Connection, built: Completion, now: datetime) -> Record:
@@ -430,21 +272,5 @@ def _complete(connection: Connection, built: Completion, now: datetime) -> Recor
     if not done:
         set_head(connection, attempt.node, record)
     publish(connection, attempt.build_id, attempt.node, attempt.run_id, now)
-    _drop_hold(connection, attempt.node)
+    drop_holds(connection, [attempt.node])
     return record
-
-
-def _drop_hold(connection: Connection, node: Node) -> None:
-    connection.execute(
-        "DELETE FROM holds WHERE asset = :asset AND partition = :partition", **node._asdict()
-    )
-
-
-def _running(connection: Connection, nodes: Iterable[Node] | None) -> list[Attempt]:
-    rows = select(
-        connection,
-        "SELECT asset, partition, build_id, fingerprint, code_version, orchestrator, run_id "
-        "FROM builds WHERE state = 'running'",
-        nodes,
-    )
-    return [Attempt(Node(r[0], r[1]), r[2], r[3], r[4], {}, r[5], r[6]) for r in rows]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from examlops_dagster.core.seams import Claim, Node
+from examlops_dagster.core.records import Claim, Node
 from examlops_dagster.errors import StoreError
 from examlops_dagster.ledger.rows import from_epoch, select
 from examlops_dagster.store.engine import Connection, Database

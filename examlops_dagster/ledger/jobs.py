@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from examlops_dagster.core.jobs import HpcJob
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.ledger.rows import from_epoch
 from examlops_dagster.store.engine import Database
 
@@ -128,18 +128,33 @@ class HpcJobs:
         return list(map(_job, rows))
 
     def ended_before(self, moment: datetime) -> list[HpcJob]:
-        """Give the jobs whose end was seen, submitted before a moment.
+        """Give the jobs that ended before a moment, and whose end was seen.
 
-        Tasks of an array of which one goes on are left out: they share their folder.
+        Tasks of an array of which one goes on, or ended later, are left out: they share a folder.
         """
         with self._database.read() as connection:
             rows = connection.execute(
-                f"{_SELECT} WHERE j.state NOT IN ({_OPEN}) AND j.submitted_at < :moment "  # noqa: S608
+                f"{_SELECT} WHERE j.state NOT IN ({_OPEN}) "  # noqa: S608
+                "AND COALESCE(j.ended_at, j.submitted_at) < :moment "
                 "AND NOT EXISTS (SELECT 1 FROM hpc_jobs o WHERE o.token = j.token "
-                f"AND o.state IN ({_OPEN})) ORDER BY j.submitted_at",
+                f"AND (o.state IN ({_OPEN}) OR COALESCE(o.ended_at, o.submitted_at) >= :moment)) "
+                "ORDER BY j.submitted_at",
                 moment=moment.timestamp(),
             )
         return list(map(_job, rows))
+
+    def open_before(self, moment: datetime) -> Mapping[str, Sequence[HpcJob]]:
+        """Give the jobs submitted before a moment whose end nobody has seen, by their token."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                f"{_SELECT} WHERE j.state IN ({_OPEN}) AND j.submitted_at < :moment "
+                "ORDER BY j.submitted_at, j.array_index",
+                moment=moment.timestamp(),
+            )
+        found: dict[str, list[HpcJob]] = {}
+        for job in map(_job, rows):
+            found.setdefault(job.token, []).append(job)
+        return found
 
 
 def _row(job: HpcJob) -> dict[str, Any]:

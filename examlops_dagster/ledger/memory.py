@@ -7,15 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from examlops_dagster.core.seams import (
-    Attempt,
-    BuildState,
-    Claim,
-    Hold,
-    Node,
-    Record,
-    Value,
-)
+from examlops_dagster.core.records import Attempt, BuildState, Claim, Hold, Node, Record
+from examlops_dagster.core.seams import Value
 from examlops_dagster.core.versions import next_version
 
 T = TypeVar("T")

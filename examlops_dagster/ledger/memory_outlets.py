@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from examlops_dagster.core.emissions import DatasetEvent, Emission
 from examlops_dagster.core.inlets import NEWEST
-from examlops_dagster.core.outlets import DatasetEvent, Emission
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.ledger.memory import MemoryLedger
 
 

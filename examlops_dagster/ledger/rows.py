@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from examlops_dagster.core.seams import Node, Read
+from examlops_dagster.core.records import Node, Read
 from examlops_dagster.store.engine import Connection
 
 FEW_NODES = 50
@@ -26,6 +26,16 @@ def load_reads(text: str) -> dict[Node, Read]:
     if text == "[]":
         return {}
     return {Node(a, p): Read(v, d) for a, p, v, d in json.loads(text)}
+
+
+def dump_fingerprints(nodes: Mapping[Node, str]) -> str:
+    """Write nodes, each with a fingerprint, as JSON."""
+    return json.dumps([[*node, text] for node, text in nodes.items()])
+
+
+def load_fingerprints(text: str) -> dict[Node, str]:
+    """Read what `dump_fingerprints` wrote."""
+    return {Node(a, p): fingerprint for a, p, fingerprint in json.loads(text)}
 
 
 def from_epoch(seconds: float) -> datetime:

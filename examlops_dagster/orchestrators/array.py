@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from examlops_dagster.core.jobs import HpcJob, JobsLedger
-from examlops_dagster.core.seams import BuildRequest, Ended, Node, Progress
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import BuildRequest, Ended, Progress
 from examlops_dagster.errors import AssetBuildError, ExamlopsError
 from examlops_dagster.orchestrators.array_shared import (
     BufferedJobs,
@@ -22,7 +23,7 @@ from examlops_dagster.orchestrators.array_tasks import ArrayTasks
 from examlops_dagster.orchestrators.batch import BatchBuild
 from examlops_dagster.orchestrators.ends import End, Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
-from examlops_dagster.orchestrators.prepared import resources_of
+from examlops_dagster.orchestrators.requests import resources_of
 from examlops_dagster.orchestrators.submitting import Job, Quiet, cancel_all
 from examlops_dagster.orchestrators.waiting import Waiting
 from examlops_dagster.schedulers.base import Scheduler

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from examlops_dagster.core.jobs import HpcJob, JobsLedger
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.orchestrators import submitting
 from examlops_dagster.orchestrators.batch import BatchBuild

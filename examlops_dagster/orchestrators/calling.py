@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from examlops_dagster.core.aliases import Metadata
 from examlops_dagster.core.declarations import AssetOutput, NodeType
 from examlops_dagster.core.outlets import OutletEvents
-from examlops_dagster.core.seams import BuildResult, Node, Value
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import BuildResult, Value
 from examlops_dagster.errors import ResultError
 from examlops_dagster.formats import encode
 

@@ -29,7 +29,8 @@ from examlops_dagster.core.declarations import (
     NodeType,
     Upstream,
 )
-from examlops_dagster.core.seams import AssetOrchestrator, BuildRequest, BuildResult, Node
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import AssetOrchestrator, BuildRequest, BuildResult
 from examlops_dagster.errors import AssetBuildError, BuildTimeoutError, LaunchError
 from examlops_dagster.formats import decode
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from examlops_dagster.core.seams import AssetOrchestrator, BuildRequest, BuildResult
 from examlops_dagster.errors import AssetBuildError, LaunchError
 from examlops_dagster.orchestrators.calling import describe
-from examlops_dagster.orchestrators.prepared import build_error
 from examlops_dagster.orchestrators.programs import versions_of
+from examlops_dagster.orchestrators.requests import build_error
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import Any
 from examlops_dagster.core.declarations import DEFAULT_TIMEOUT, Declaration
 from examlops_dagster.core.seams import BuildRequest, BuildResult
 from examlops_dagster.errors import AssetBuildError, BuildCancelledError, LaunchError
+from examlops_dagster.orchestrators.fallback import refusal
 from examlops_dagster.orchestrators.local import LocalOrchestrator
-from examlops_dagster.orchestrators.prepared import build_error
 from examlops_dagster.orchestrators.programs import versions_of
+from examlops_dagster.orchestrators.requests import build_error
 
 FLOW = "examlops-asset-materialize"
-FALLBACK_VARIABLE = "EXAMLOPS_ASSET_FALLBACK"
 RETRIES_VARIABLE = "EXAMLOPS_ASSET_PREFECT_RETRIES"
 DELAY_VARIABLE = "EXAMLOPS_ASSET_PREFECT_RETRY_DELAY"
 DEFAULT_DELAY_SECONDS = 10.0
@@ -106,11 +106,9 @@ class PrefectOrchestrator:
         return flow_run.result()
 
     def _fall_back(self, request: BuildRequest, why: str) -> BuildResult:
-        if self.environment.get(FALLBACK_VARIABLE, "").strip().lower() == "refuse":
+        if refused := refusal(self.environment):
             raise build_error(
-                request,
-                f"not built here instead of as a Prefect flow run ({FALLBACK_VARIABLE}=refuse): "
-                f"{why}",
+                request, f"not built here instead of as a Prefect flow run ({refused}): {why}"
             )
         _logger.warning("%s is built locally, not as a Prefect flow run: %s", request.node, why)
         result = self._local.run(request)

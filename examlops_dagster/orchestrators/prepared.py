@@ -1,4 +1,4 @@
-"""Writes all that a job needs into its folder, and reads what it left there."""
+"""Writes all that a job needs into its folder."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from examlops_dagster.core.declarations import DEFAULT_TIMEOUT
-from examlops_dagster.core.seams import BuildRequest, Value
-from examlops_dagster.errors import AssetBuildError, ResultError, UsageError
-from examlops_dagster.formats import SUFFIXES, decode, encode, is_plain
-from examlops_dagster.orchestrators.calling import Outcome, describe, import_root
+from examlops_dagster.core.seams import BuildRequest
+from examlops_dagster.orchestrators.call_files import write_call
+from examlops_dagster.orchestrators.calling import import_root
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
 from examlops_dagster.orchestrators.programs import speaking, versions_of
+from examlops_dagster.orchestrators.requests import limit_seconds, resources_of
 from examlops_dagster.schedulers.base import Submission, job_name
-from examlops_dagster.schedulers.folder import JobFolder, read_json, write_json
-from examlops_dagster.schedulers.job import MAX_VALUE_VARIABLE, max_value_bytes
-from examlops_dagster.schedulers.resources import Resources, parse_resources
+from examlops_dagster.schedulers.folder import JobFolder, write_json
 from examlops_dagster.schedulers.script import (
     ScriptPlan,
     job_python,
@@ -32,6 +29,7 @@ from examlops_dagster.schedulers.script import (
     rerooted,
     write_script,
 )
+from examlops_dagster.schedulers.whole_numbers import whole_number
 from examlops_dagster.values import write_atomically
 
 _LONGEST_ARGUMENT = 100_000
@@ -41,33 +39,6 @@ EXCLUDE_VARIABLE = "EXAMLOPS_HPC_ENV_EXCLUDE"
 
 LIMIT_VARIABLE = "EXAMLOPS_ARRAY_LIMIT"
 """How many tasks of an array run at once; Flux has no such limit."""
-
-
-def resources_of(request: BuildRequest) -> Resources:
-    """Read what a request asks for.
-
-    Raises
-    ------
-    AssetBuildError
-        Names every value that cannot be used.
-    """
-    try:
-        return parse_resources(request.resources)
-    except UsageError as error:
-        raise build_error(request, f"resources: {error}") from error
-
-
-def limit_seconds(request: BuildRequest) -> float | None:
-    """Give the limit of a job's running time; None takes the partition's own.
-
-    ``resources["time"]``, else a limit that somebody stated.
-    """
-    stated = resources_of(request).time_seconds
-    if stated is not None:
-        return stated
-    if request.timeout_seconds is DEFAULT_TIMEOUT or request.timeout_seconds is None:
-        return None
-    return float(request.timeout_seconds)
 
 
 def write_job(
@@ -92,7 +63,7 @@ def write_job(
     upstream, text = _upstream(request)
     if entrypoint is not None:
         roots = _roots(entrypoint, _directory(environment), environment)
-        _write_call(request, folder, upstream, entrypoint, roots, environment)
+        write_call(request, folder, upstream, entrypoint, roots, environment)
     variables = _variables(request, folder, text)
     intent = _intent(request, token, scheduler, submitted_at)
     return _write_script(
@@ -133,7 +104,7 @@ def write_task(
         shutil.copytree(former.inputs, folder.inputs, dirs_exist_ok=True)
     elif entrypoint is not None:
         roots = _roots(entrypoint, _directory(environment), environment)
-        _write_call(request, folder, {}, entrypoint, roots, environment)
+        write_call(request, folder, {}, entrypoint, roots, environment)
     variables = _variables(request, folder, _upstream(request)[1])
     lines = [f"export {name}={quote(value)}\n" for name, value in variables.items()]
     payload = os.fsencode("".join(lines))
@@ -167,12 +138,8 @@ def write_array(
         intent={**_intent(requests[0], token, scheduler, submitted_at), "tasks": tasks},
         is_array=True,
     )
-    at_once = environment.get(LIMIT_VARIABLE, "").strip()
-    return replace(
-        submission,
-        array=len(requests),
-        at_once=int(at_once) if at_once.isdigit() and int(at_once) else None,
-    )
+    at_once = whole_number(environment, LIMIT_VARIABLE, 0) or None
+    return replace(submission, array=len(requests), at_once=at_once)
 
 
 def _write_script(
@@ -240,51 +207,6 @@ def _write_script(
     )
 
 
-def read_outcome(request: BuildRequest, folder: JobFolder) -> tuple[Outcome, str] | None:
-    """Give what the function returned and the code version of what the job imported.
-
-    None while the result is not there.
-
-    Raises
-    ------
-    ResultError
-        If it cannot be read here.
-    """
-    found = read_json(folder.outputs / "result.json")
-    if not isinstance(found, dict):
-        return None
-    values: dict[str, Value] = {}
-    extras: Mapping[str, Any] = {"metadata": {}, "events": []}
-    try:
-        for name, how in found["files"].items():
-            payload = (folder.outputs / how["file"]).read_bytes()
-            values[name] = Value(how["format"], payload)
-        if "extras" in values:
-            extras = decode(values["extras"])
-    except Exception as error:
-        reason = f"what the job left in {folder.outputs} cannot be read: {describe(error).reason}"
-        raise build_error(request, reason, kind=ResultError) from error
-    outcome = Outcome(
-        values.get("value"),
-        found["data_version"],
-        extras["metadata"],
-        tuple(extras["events"]),
-        found["update_detected"],
-    )
-    return outcome, str(found.get("code_version") or "")
-
-
-def build_error(
-    request: BuildRequest,
-    reason: str,
-    details: str = "",
-    kind: type[AssetBuildError] = AssetBuildError,
-) -> AssetBuildError:
-    """Give the error of a build."""
-    node = request.node
-    return kind(node.asset, reason, partition=node.partition, details=details)
-
-
 def _option(name: str, value: str) -> list[str]:
     return [f"{name}={value}"] if value.startswith("-") else [name, value]
 
@@ -325,58 +247,6 @@ def _roots(
     except OSError:
         here = None
     return python_roots(root, here, environment)
-
-
-def _write_call(
-    request: BuildRequest,
-    folder: JobFolder,
-    upstream: Mapping[str, Any],
-    entrypoint: Entrypoint,
-    roots: list[str],
-    environment: Mapping[str, str],
-) -> None:
-    plain: dict[str, Any] = {}
-    values: dict[str, dict[str, str]] = {}
-    for number, (name, value) in enumerate(request.arguments.items()):
-        if name in upstream:
-            continue
-        if is_plain(value) and not isinstance(value, (dict, list)):
-            plain[name] = value
-            continue
-        try:
-            kept = encode(value)
-        except TypeError as error:
-            reason = f"the argument {name} cannot be sent to a job: {error}"
-            raise build_error(request, reason) from error
-        _check_size(request, name, kept, environment)
-        file = f"{number}{SUFFIXES[kept.format]}"
-        write_atomically(folder.inputs / file, kept.payload, durable=not folder.is_task)
-        values[name] = {"file": file, "format": kept.format}
-    file_there = None
-    if entrypoint.file is not None:
-        file_there = rerooted(entrypoint.file, environment)
-    call = {
-        "partition": request.node.partition,
-        "node_type": request.declaration.node_type.value,
-        "serializer": request.declaration.serializer,
-        "file": file_there,
-        "roots": roots,
-        "arguments": plain,
-        "values": values,
-    }
-    write_json(folder.inputs / "call.json", call, durable=not folder.is_task)
-
-
-def _check_size(
-    request: BuildRequest, name: str, value: Value, environment: Mapping[str, str]
-) -> None:
-    limit = max_value_bytes(environment)
-    if len(value.payload) > limit:
-        raise build_error(
-            request,
-            f"the value of {name} has {len(value.payload)} bytes, more than {limit} "
-            f"({MAX_VALUE_VARIABLE}) → keep it in a file, and use deps",
-        )
 
 
 def _pipes(request: BuildRequest, folder: JobFolder) -> dict[str, str]:

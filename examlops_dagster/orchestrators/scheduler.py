@@ -29,12 +29,11 @@ from examlops_dagster.orchestrators.batch import BatchBuild
 from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.ends import Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint, entrypoint_of
+from examlops_dagster.orchestrators.fallback import refusal
 from examlops_dagster.orchestrators.local import LocalOrchestrator
-from examlops_dagster.orchestrators.prepared import build_error
+from examlops_dagster.orchestrators.requests import build_error
 from examlops_dagster.orchestrators.submitting import cancel_all
 from examlops_dagster.schedulers.base import Scheduler
-
-FALLBACK_VARIABLE = "EXAMLOPS_ASSET_FALLBACK"
 
 _logger = logging.getLogger(__name__)
 
@@ -82,6 +81,21 @@ class SchedulerOrchestrator:
         self._cancelling: Cancelling | None = None
         self._local: AssetOrchestrator | None = None
         self._lock = threading.Lock()
+
+    def over(self, jobs: JobsLedger) -> SchedulerOrchestrator:
+        """Give one that remembers its jobs elsewhere; both ask and cancel together."""
+        scheduler, _ = self._chosen()
+        other = SchedulerOrchestrator(
+            jobs,
+            scheduler,
+            self.environment,
+            patience=self.patience,
+            progress=self.progress,
+        )
+        if scheduler is not None:
+            other._watch = self._watch_of(scheduler)
+            other._cancelling = self._cancelling_of(scheduler)
+        return other
 
     def close(self) -> None:
         """End the local workers of builds that fell back; jobs go on."""
@@ -214,10 +228,8 @@ class SchedulerOrchestrator:
             return self._cancelling
 
     def _fall_back(self, request: BuildRequest, why: str) -> BuildResult:
-        if self.environment.get(FALLBACK_VARIABLE, "").strip().lower() == "refuse":
-            raise build_error(
-                request, f"not built here instead of as a job ({FALLBACK_VARIABLE}=refuse): {why}"
-            )
+        if refused := refusal(self.environment):
+            raise build_error(request, f"not built here instead of as a job ({refused}): {why}")
         _logger.warning("%s is built locally, not as a job: %s", request.node, why)
         with self._lock:
             if self._local is None:

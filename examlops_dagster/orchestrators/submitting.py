@@ -16,11 +16,8 @@ from examlops_dagster.core.seams import BuildRequest, Progress
 from examlops_dagster.errors import AssetBuildError, ExamlopsError, LaunchError
 from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
-from examlops_dagster.orchestrators.prepared import (
-    build_error,
-    resources_of,
-    write_job,
-)
+from examlops_dagster.orchestrators.prepared import write_job
+from examlops_dagster.orchestrators.requests import build_error, resources_of
 from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus, Scheduler, Submission
 from examlops_dagster.schedulers.folder import JobFolder
 from examlops_dagster.schedulers.folders import folders_of, host_of
@@ -121,13 +118,18 @@ class Submitting:
         """
         for row in rows:
             path = Path(row.folder)
-            if (row.scheduler, host_of(path)) != (self.scheduler.name, self._folders.host):
+            is_gone = not path.is_dir()  # and its host is not known any more
+            host = self._folders.host if is_gone else host_of(path)
+            if (row.scheduler, host) != (self.scheduler.name, self._folders.host):
                 continue
             job = Job(row, self._folders.at(path, row.array_index), found_again=True)
             job.ref = ref_of(row) if row.job_id else self.found(row, find)
             if job.ref is None:
                 reason = "it never reached the scheduler"
                 self.record(job, state=JobState.REFUSED.word, reason=reason)
+                continue
+            if is_gone:
+                self._give_up(job, job.ref)
                 continue
             self.record(
                 job,
@@ -139,6 +141,32 @@ class Submitting:
             self.tell(f"taking over {self.name(job)}")
             return job
         return None
+
+    def _give_up(self, job: Job, ref: JobRef) -> None:
+        """Let a job go whose folder was removed: what it made cannot be had any more.
+
+        Raises
+        ------
+        AssetBuildError
+            If it is not known to have ended: another one beside it would be a second copy.
+        """
+        try:
+            status = self.scheduler.poll([ref])[ref]
+        except LaunchError as error:
+            status = JobStatus(JobState.UNKNOWN, reason=str(error))
+        is_forgotten = status.state is JobState.UNKNOWN and status.seen_at is not None
+        if not status.state.final and not is_forgotten:
+            raise build_error(
+                self.request,
+                f"{self.name(job)} is {status.state.word}, and its folder was removed, which its "
+                f"result would be in ({job.row.folder}) → exa hpc cancel "
+                f"{known_id(self.scheduler, ref)}, and ask again",
+            )
+        reason = "its folder was removed, and its result with it"
+        self.record(
+            job, job_id=known_id(self.scheduler, ref), state=JobState.LOST.word, reason=reason
+        )
+        self.tell(f"{self.name(job)} is given up: {reason}")
 
     def found(self, row: HpcJob, find: Find | None = None) -> JobRef | None:
         """Look for a job without an id: at the scheduler, which forgets, and in its folder."""

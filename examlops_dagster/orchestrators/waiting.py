@@ -27,6 +27,7 @@ from examlops_dagster.schedulers.messages import Message, MessageFile
 _LONGEST_LOOK = 0.4
 _FIRST_LOOK = 0.02
 _SIGNALLED = 128
+_AT_ITS_LIMIT = "reached its time limit"
 
 
 class Waiting:
@@ -186,9 +187,8 @@ class Waiting:
         """How long the scheduler may take for a word that outranks the exit file."""
         if found.is_clean and not self._several_nodes:
             return self._patience.clean_settle
-        if found.code == 0 or found.code > _SIGNALLED:
-            return self._patience.settle
-        return 0.0
+        is_its_own = 0 < found.code <= _SIGNALLED and not found.signal and not self._several_nodes
+        return 0.0 if is_its_own or found.limit_reached else self._patience.settle
 
     def _settled(self, found: Exit, status: JobStatus) -> End | None:
         """Judge by the exit file, and by the scheduler where that may know more."""
@@ -206,7 +206,7 @@ class Waiting:
         if status.state is JobState.COMPLETED:
             reason = f"it left no exit file in {self.folder.path}, so nothing proves its success"
             return End(JobState.FAILED, reason, status)
-        return End(status.state, status.reason, status)
+        return End(status.state, _reason(status), status)
 
     def _overdue(self, status: JobStatus) -> End | None:
         now, patience = time.monotonic(), self._patience
@@ -270,12 +270,17 @@ class Waiting:
     _attempt = 0
 
 
+def _reason(status: JobStatus) -> str:
+    """Give why a scheduler ended a job; some leave a time limit to be guessed."""
+    return status.reason or (_AT_ITS_LIMIT if status.state is JobState.TIMEOUT else "")
+
+
 def _judged(found: Exit, status: JobStatus) -> tuple[JobState, str]:
     """Give how a job ended that left an exit file, and why."""
     if status.state.contradicts_success:
-        return status.state, status.reason
+        return status.state, _reason(status)
     if found.limit_reached:
-        return JobState.TIMEOUT, "reached its time limit"
+        return JobState.TIMEOUT, _AT_ITS_LIMIT
     if found.oom_kills and found.code == 0:
         reason = f"{found.oom_kills} of its processes were killed for memory"
         return JobState.OUT_OF_MEMORY, reason

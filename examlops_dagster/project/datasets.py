@@ -15,7 +15,7 @@ from examlops_dagster.catalog.hash_cache import HashCache
 from examlops_dagster.catalog.revisions import Facts, Revision
 from examlops_dagster.catalog.views import VIEW_KIND, FeatureView
 from examlops_dagster.core.declarations import DEFAULT_KIND, Declaration, NodeType, closed_over
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import UsageError
 from examlops_dagster.governance.decision import Action
 from examlops_dagster.home import cache_folder, find_home

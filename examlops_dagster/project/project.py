@@ -20,12 +20,14 @@ from examlops_dagster.core.declarations import (
     Upstream,
     merge,
 )
-from examlops_dagster.core.graph import Nodes, build_graph
+from examlops_dagster.core.emissions import DatasetEvent, emissions
+from examlops_dagster.core.graph import build_graph
 from examlops_dagster.core.inputs import inputs_as_read
-from examlops_dagster.core.outlets import DatasetEvent, emissions
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.partitions import parse_space
-from examlops_dagster.core.seams import Node, Read, Record, Snapshot
-from examlops_dagster.core.status import first_sights
+from examlops_dagster.core.records import Node, Read, Record
+from examlops_dagster.core.snapshot import Snapshot
+from examlops_dagster.core.ticks import first_sights
 from examlops_dagster.delivery import deliver
 from examlops_dagster.errors import (
     ExamlopsError,
@@ -296,29 +298,48 @@ class Project(ProjectReader):
         return adopted
 
     def rewrite_sinks(self, name: str, partition: str | None = None) -> list[SinkWrite]:
-        """Write the kept value to the sinks of an asset again, without building it."""
+        """Write the kept value to the sinks of an asset again, without building it.
+
+        A node that another process builds or writes now is left to it, with that as the error.
+        """
         declaration = self.declared(name)
         if not declaration.sinks:
             raise UsageError(f"{name} has no sinks → stack @sink(...) below its @asset")
-        nodes = self.nodes_of(name, partition)
-        records = self.ledger.records(nodes)
         written: list[SinkWrite] = []
-        for node in nodes:
-            if node not in records:
-                continue
+        for node in self.nodes_of(name, partition):
+            written += self._rewrite(declaration, node)
+        if not written:
+            raise UsageError(f"{name} was never built → exa assets materialize {name}")
+        return written
+
+    def _rewrite(self, declaration: Declaration, node: Node) -> list[SinkWrite]:
+        """Write the sinks of one node under its claim; where another has it, that one writes."""
+        if node not in self.ledger.records([node]):
+            return []
+        token = os.urandom(16).hex()
+        held = self.ledger.claim(node, token)
+        if held is not None:
+            why = (
+                f"{node} is being built or written by process {held.pid} on {held.host} "
+                "→ ask again when that has ended"
+            )
+            sinks = enumerate(declaration.sinks, start=1)
+            return [SinkWrite(node, n, sink.url, "", why, utc_now()) for n, sink in sinks]
+        try:
+            record = self.ledger.records([node])[node]
             value, _ = self.value(node)
-            written += deliver(
+            written = deliver(
                 declaration,
                 node,
-                records[node].data_version,
+                record.data_version,
                 decode(value),
                 folder=self.home.folder,
                 writes=self.sink_writes,
             )
-        if not written:
-            raise UsageError(f"{name} was never built → exa assets materialize {name}")
-        for write in written:
-            self.event_log.report_sink(write)
+            for write in written:
+                self.event_log.report_sink(write)
+        finally:
+            self.ledger.release(node, token)
         return written
 
     def adopt_source(self, node: Node) -> Record:

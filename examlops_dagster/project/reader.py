@@ -12,20 +12,25 @@ from examlops_dagster.core.declarations import (
     Declaration,
     NodeType,
 )
-from examlops_dagster.core.graph import Nodes, key_path
-from examlops_dagster.core.outlets import DatasetEvent
+from examlops_dagster.core.emissions import DatasetEvent
+from examlops_dagster.core.graph import key_path
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.partitions import DynamicSpace
 from examlops_dagster.core.plan import Plan, joined, plan_due, plan_targets, without
 from examlops_dagster.core.ranges import select_keys
-from examlops_dagster.core.seams import Node, Record, Snapshot, Value
-from examlops_dagster.core.status import Status, statuses
+from examlops_dagster.core.records import Node, Record
+from examlops_dagster.core.seams import Value
+from examlops_dagster.core.snapshot import Snapshot
+from examlops_dagster.core.status import statuses
+from examlops_dagster.core.verdicts import Status
 from examlops_dagster.errors import (
     UnknownAssetError,
     UsageError,
 )
 from examlops_dagster.governance.wishes import Wish, wishes_of
 from examlops_dagster.ledger import watermark
-from examlops_dagster.ledger.builds import Build, utc_now
+from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.ledger.history import Build
 from examlops_dagster.ledger.outlets import AliasState
 from examlops_dagster.ledger.outside import odd_keys
 from examlops_dagster.ledger.sinks import SinkWrite
@@ -273,13 +278,24 @@ class ProjectReader(OpenedProject):
         return value, path
 
     def history(self, name: str, partition: str | None = None, limit: int = 50) -> list[Build]:
-        """Give the builds of an asset, newest first, also of one that is no longer declared."""
+        """Give the builds of an asset, newest first, also of one that is no longer declared.
+
+        Raises
+        ------
+        UsageError
+            For a name or a partition that is not there, and was not.
+        """
         self._read_others()
         node = Node(name, partition) if partition is not None else None
         found = self.ledger.history(node, name, limit)
-        if not found:
-            self.declared(name)
-        return found
+        if found:
+            return found
+        self.declared(name)
+        if partition is None:
+            return []
+        several = [self.ledger.history(n, name, limit) for n in self.nodes_of(name, partition)]
+        found = [build for builds in several for build in builds]
+        return sorted(found, key=lambda build: build.started_at, reverse=True)[:limit]
 
     def _read_others(self) -> None:
         """Take over what others wrote, if they did."""

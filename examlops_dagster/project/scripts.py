@@ -9,8 +9,8 @@ from examlops_dagster.core.declarations import (
     DEFAULT_KIND,
 )
 from examlops_dagster.core.plan import Plan
-from examlops_dagster.core.seams import Node
-from examlops_dagster.core.status import Status
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.verdicts import Status
 from examlops_dagster.home import Home, find_home
 from examlops_dagster.loading import ModuleLike, configured_modules, load_modules
 from examlops_dagster.project.project import Project

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from examlops_dagster.core.emissions import DatasetEvent
 from examlops_dagster.core.graph import Graph
-from examlops_dagster.core.outlets import DatasetEvent
 from examlops_dagster.core.plan import Plan
-from examlops_dagster.core.status import State, Status
+from examlops_dagster.core.verdicts import State, Status
 from examlops_dagster.errors import UsageError
-from examlops_dagster.ledger.builds import Build
+from examlops_dagster.ledger.history import Build
 from examlops_dagster.project import Project
+from examlops_dagster.project.foreseen import Foreseen
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,9 @@ def roles_of(graph: Graph) -> dict[str, str]:
     }
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
-    """Give a plan as JSON."""
+def plan_json(plan: Plan, policy: Mapping[str, Foreseen] | None = None) -> dict[str, Any]:
+    """Give a plan as JSON, with what policy says of assets that it does not plainly allow."""
+    said = {name: each.as_json for name, each in (policy or {}).items()}
     return {
         "targets": list(map(str, plan.targets)),
         "steps": [
@@ -102,11 +105,15 @@ def plan_json(plan: Plan) -> dict[str, Any]:
                 "partition": step.node.partition or None,
                 "action": step.action.value,
                 "reasons": list(step.why),
+                "policy": said.get(step.node.asset),
             }
             for step in plan.steps
         ],
         "skipped": list(map(str, plan.skipped)),
-        "blocked": [{"name": str(b.node), "reason": b.why} for b in plan.blocked],
+        "blocked": [
+            {"name": str(b.node), "reason": b.why, "policy": said.get(b.node.asset)}
+            for b in plan.blocked
+        ],
     }
 
 

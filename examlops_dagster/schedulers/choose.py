@@ -82,10 +82,11 @@ def choose_scheduler(
         ("EXAMLOPS_HPC_SCHEDULER", known_schedulers()),
         ("EXAMLOPS_SLURM_MODE", _LEGACY),
     ):
-        name = environment.get(variable, "").strip()
-        if name:
+        said = environment.get(variable, "").strip()
+        if said:
+            name = said if said in known else said.lower()
             if name not in known:
-                raise UsageError(f"{variable}={name}: {_unknown(name, known)}")
+                raise UsageError(f"{variable}={said}: {_unknown(said, known)}")
             return Choice(name, f"{variable} names it")
     remote = ssh_settings(environment)
     if remote is not None:

@@ -31,6 +31,9 @@ _SLURM_PREFIXES = ("SLURM_", "SLURMD_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL
 _FLUX_DROPPED = frozenset({"PYTHONHOME", "FLUX_KVS_NAMESPACE"})
 """PYTHONHOME ends every Python command of Flux (facts/flux.md 2.3)."""
 
+_HOST_IS_FULL = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Why a program cannot be started that could be later; it never ran then."""
+
 OF_QUERIES = {"LC_ALL": "C", "TZ": "UTC", "SLURM_BITSTR_LEN": "0", "FLUX_F58_FORCE_ASCII": "1"}
 """What a command that only asks gets: words in English, times in UTC, ids in ASCII, whole lists."""
 
@@ -87,7 +90,8 @@ class Runner(Protocol):
         Raises
         ------
         LaunchError
-            ``transient=True``: the time limit was reached, or it could not be started.
+            ``transient=True``: the time limit was reached, or this host could not start it now;
+            False: it can never be started here.
         """
         ...
 
@@ -113,12 +117,14 @@ def run_command(
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
     except FileNotFoundError as error:
-        raise LaunchError(f"{argv[0]} is not on PATH here", transient=True) from error
+        raise LaunchError(f"{argv[0]} is not on PATH here") from error
     except OSError as error:
         hint = (
             " (the environment or the arguments are too long)" if error.errno == errno.E2BIG else ""
         )
-        raise LaunchError(f"{argv[0]} cannot be run: {error}{hint}", transient=True) from error
+        raise LaunchError(
+            f"{argv[0]} cannot be run: {error}{hint}", transient=error.errno in _HOST_IS_FULL
+        ) from error
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:

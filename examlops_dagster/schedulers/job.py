@@ -18,16 +18,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from examlops_dagster.core.declarations import NodeType
 from examlops_dagster.core.declared import DECLARED
-from examlops_dagster.core.seams import Node, Value
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import Value
 from examlops_dagster.errors import ResultError
 from examlops_dagster.formats import SUFFIXES, decode, encode
 from examlops_dagster.orchestrators.calling import Described, Outcome, describe, produce, resolve
 from examlops_dagster.schedulers.folder import JobFolder, read_json, write_json
 from examlops_dagster.schedulers.job_pipes import JobPipes
+from examlops_dagster.schedulers.whole_numbers import whole_number
 from examlops_dagster.values import write_atomically
 
 MAX_VALUE_VARIABLE = "EXAMLOPS_HPC_MAX_VALUE"
@@ -76,10 +78,11 @@ def _run(
         function = resolve(given.entrypoint, call.get("file"))
     except BaseException as error:  # noqa: BLE001 - importing runs the user's code
         found = _described(error)
-        pipes.failed(error, found.reason)
-        _failed(folder, found, f"{given.entrypoint} does not resolve")
+        reason = f"{given.entrypoint} does not resolve: {found.reason}"
+        pipes.failed(error, reason)
+        _failed(folder, Described(reason, found.details), reason)
         return JobExit.NOT_RESOLVED
-    print(f"[asset-job] {node}: calling {given.entrypoint}", flush=True)  # noqa: T201
+    _say(f"{node}: calling {given.entrypoint}")
     try:
         code_version = _code_version(function, given.asset)
         arguments = {**upstream, **_values(folder, call)}
@@ -100,14 +103,14 @@ def _run(
     except ResultError as error:
         found = Described(error.reason, error.details)
         pipes.failed(error, error.reason)
-        _failed(folder, found, str(node), unusable=True)
+        _failed(folder, found, f"{node}: {found.reason}", unusable=True)
         return JobExit.RAISED
     except BaseException as error:  # noqa: BLE001 - sys.exit() in a function is its failure
         found = _described(error)
         pipes.failed(error, found.reason)
-        _failed(folder, found, str(node))
+        _failed(folder, found, f"{node}: {found.reason}")
         return JobExit.RAISED
-    print(f"[asset-job] {node}: built", flush=True)  # noqa: T201
+    _say(f"{node}: built")
     return JobExit.BUILT
 
 
@@ -201,8 +204,7 @@ def _keep(folder: JobFolder, outcome: Outcome, code_version: str, node: Node) ->
 
 def max_value_bytes(environment: Mapping[str, str]) -> int:
     """Give the limit of a value that crosses the border of a job."""
-    text = environment.get(MAX_VALUE_VARIABLE, "")
-    return int(text) if text.isdigit() else MAX_VALUE_BYTES
+    return whole_number(environment, MAX_VALUE_VARIABLE, MAX_VALUE_BYTES)
 
 
 def _check_size(value: Value, node: Node) -> None:
@@ -239,13 +241,13 @@ def _described(error: BaseException) -> Described:
 def _failed(
     folder: JobFolder | None,
     found: Described,
-    what: str,
+    said: str,
     *,
     unusable: bool = False,
 ) -> None:
-    _complain(f"{what}: {found.reason}")
+    _complain(said)
     if found.details:
-        print(found.details, file=sys.stderr, flush=True)  # noqa: T201
+        _write(sys.stderr, found.details)
     if folder is not None:
         with contextlib.suppress(OSError):
             folder.outputs.mkdir(mode=0o700, exist_ok=True)
@@ -253,8 +255,18 @@ def _failed(
             write_json(folder.outputs / "error.json", error)
 
 
+def _say(text: str) -> None:
+    _write(sys.stdout, f"[asset-job] {text}")
+
+
 def _complain(text: str) -> None:
-    print(f"[asset-job] {text}", file=sys.stderr, flush=True)  # noqa: T201
+    _write(sys.stderr, f"[asset-job] {text}")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Write a line; a log that the function closed, or that is full, makes no build fail."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=stream, flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus, Submission
 from examlops_dagster.schedulers.folder import cache_folder, read_json
 from examlops_dagster.schedulers.mock_supervisor import CANCEL_FILE, STATE_FILE
+from examlops_dagster.schedulers.whole_numbers import whole_number
 
 SLOTS_VARIABLE = "EXAMLOPS_MOCK_SLOTS"
 """How many jobs the mock runs at once; without limit by default."""
@@ -52,8 +53,7 @@ class MockScheduler:
         named = environment.get("EXAMLOPS_HPC_WORKDIR")
         root = Path(named).expanduser().absolute() if named else cache_folder(environment)
         self.spool = root / "mock"
-        slots = environment.get(SLOTS_VARIABLE, "")
-        self.slots = int(slots) if slots.isdigit() else 0
+        self.slots = whole_number(environment, SLOTS_VARIABLE, 0)
 
     def submit(self, submission: Submission) -> list[JobRef]:
         """See Scheduler; resources are taken and do nothing, but for the time limit."""
@@ -88,7 +88,7 @@ class MockScheduler:
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             (self.spool / f"{job_id}.json").unlink(missing_ok=True)
-            raise LaunchError(f"mock refused the job: {error}") from error
+            raise LaunchError(f"its process cannot be started: {error}") from error
         ref = JobRef(self.name, job_id, submission.token, submitted_at)
         return [replace(ref, index=index) for index in indices]
 

@@ -152,7 +152,7 @@ class SlurmScheduler(SlurmAnswers):
         doubt = answer.code < 0 or is_no_answer(answer.stderr) or read_submit(answer.stdout)
         if doubt:
             raise LaunchError(answer.trouble, transient=True)
-        raise LaunchError(f"Slurm refused the job: {answer.words}")
+        raise LaunchError(answer.words or answer.trouble)
 
     def _parts(self, submission: Submission) -> Iterator[tuple[int, list[int] | None]]:
         """Cut an array: the limit is on the index, so each part begins at 0 (submitit#1624).

@@ -8,6 +8,7 @@ databases understand; what differs has its place here.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sqlite3
 import threading
@@ -150,9 +151,7 @@ class Database:
             )
             _set_up(raw)
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(
-                f"cannot open {path}: {error} → PLATFORM_DB names another place"
-            ) from error
+            raise StoreError(f"cannot open {path}: {error} → {_remedy(path)}") from error
         return raw
 
     def _connect_postgres(self) -> Any:
@@ -166,7 +165,20 @@ class Database:
         try:
             return psycopg.connect(self.location, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
-            raise StoreError(f"cannot reach Postgres: {error}") from error
+            why = " ".join(str(error).split())
+            raise StoreError(
+                f"cannot reach Postgres: {why} → EXAMLOPS_DB_URL says where it is"
+            ) from error
+
+
+def _remedy(path: Path) -> str:
+    """Say what to do about a file that cannot be used; one that is another's can be asked about."""
+    if path.exists() and not os.access(path, os.W_OK):
+        return (
+            "it is not yours to write: work as its owner, ask a running exa serve (--url), or "
+            "name another place by PLATFORM_DB"
+        )
+    return "PLATFORM_DB names another place"
 
 
 def _set_up(raw: sqlite3.Connection) -> None:

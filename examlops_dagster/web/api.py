@@ -16,10 +16,12 @@ from starlette.responses import Response
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.graph import key_path
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import UnknownAssetError, UsageError
+from examlops_dagster.project.foreseen import foreseen
 from examlops_dagster.project.views import event_as_json, history_json, plan_json
 from examlops_dagster.web.description import Operation
+from examlops_dagster.web.launch import ACTOR, SOURCE
 from examlops_dagster.web.moment import Moment
 from examlops_dagster.web.rows import Row
 
@@ -300,7 +302,7 @@ def plan(moment: Moment, query: dict[str, Any]) -> dict[str, Any]:
     found = moment.plan(
         names, partition=query["partition"], force=query["force"], deps=query["deps"]
     )
-    return plan_json(found)
+    return plan_json(found, foreseen(moment, found, actor=ACTOR, source=SOURCE))
 
 
 def _asset_url(prefix: str, declaration: Declaration) -> str:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from examlops_dagster.core.declarations import NodeType
-from examlops_dagster.core.plan import Action
-from examlops_dagster.core.status import State
+from examlops_dagster.core.verdicts import State
 from examlops_dagster.errors import UsageError
 from examlops_dagster.version import __version__
+from examlops_dagster.web.schemas import SCHEMAS, Schema, ref
 
 MAX_LIMIT = 10_000
-Schema = dict[str, Any]
+
+_SIGNS = str.maketrans(dict.fromkeys("/{}.", ""))
+_CODES = {
+    400: "The request cannot be carried out as it was written.",
+    401: "No token, or a wrong one.",
+    403: "The server has no token or is read-only, or policy refuses.",
+    404: "Nobody declared that.",
+    409: "A part of it cannot be built by anybody, or waits for an approval.",
+    503: "The declarations cannot work, or a database cannot be reached.",
+}
 
 
 @dataclass(frozen=True)
@@ -225,7 +233,7 @@ def openapi(prefix: str = "") -> Schema:
         "servers": [{"url": prefix or "/"}],
         "paths": paths,
         "components": {
-            "schemas": _SCHEMAS,
+            "schemas": SCHEMAS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -244,7 +252,7 @@ def _openapi(operation: Operation) -> Schema:
         "responses": answers,
     }
     if operation.body:
-        content = {"application/json": {"schema": _ref(operation.body)}}
+        content = {"application/json": {"schema": ref(operation.body)}}
         found["requestBody"] = {"required": False, "content": content}
     if operation.is_write:
         found["security"] = [{"token": []}]
@@ -252,134 +260,5 @@ def _openapi(operation: Operation) -> Schema:
 
 
 def _answer(description: str, schema: str) -> Schema:
-    content = {"application/json": {"schema": _ref(schema)}}
+    content = {"application/json": {"schema": ref(schema)}}
     return {"description": description, "content": content}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _object(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-    }
-
-
-def _or_null(kind: str) -> Schema:
-    return {"type": [kind, "null"]}
-
-
-def _words(values: Iterable[str]) -> Schema:
-    return {"type": "string", "enum": list(values)}
-
-
-_SIGNS = str.maketrans(dict.fromkeys("/{}.", ""))
-_CODES = {
-    400: "The request cannot be carried out as it was written.",
-    401: "No token, or a wrong one.",
-    403: "The server has no token or is read-only, or policy refuses.",
-    404: "Nobody declared that.",
-    409: "A part of it cannot be built by anybody, or waits for an approval.",
-    503: "The declarations cannot work, or a database cannot be reached.",
-}
-_TEXT, _NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
-_BOOLEAN = {"type": "boolean"}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
-_COUNTS: Schema = {"type": "object", "additionalProperties": _NUMBER}
-_STATE = _words(state.value for state in State)
-_ASSET: dict[str, Schema] = {
-    "name": _TEXT,
-    "partition": _or_null("string"),
-    "partitioned": _BOOLEAN,
-    "partitions": {"oneOf": [_COUNTS, {"type": "null"}]},
-    "kind": _TEXT,
-    "nodeType": _words(kind.value for kind in NodeType),
-    "role": _words(("undeclared", "source", "root", "derived")),
-    "description": _or_null("string"),
-    "freshness": _or_null("string"),
-    "version": _NUMBER,
-    "lastMaterializedAt": _or_null("string"),
-    "deps": _TEXTS,
-    "dependents": _TEXTS,
-    "undeclaredDeps": _TEXTS,
-    "fresh": _BOOLEAN,
-    "state": _STATE,
-    "shown": _TEXT,
-    "reasons": _TEXTS,
-}
-_STEP = {
-    "name": _TEXT,
-    "partition": _or_null("string"),
-    "action": _words(action.value for action in Action),
-    "reasons": _TEXTS,
-}
-_PLAN = {
-    "targets": _TEXTS,
-    "steps": {"type": "array", "items": _object(_STEP)},
-    "skipped": _TEXTS,
-    "blocked": {"type": "array", "items": _object({"name": _TEXT, "reason": _TEXT})},
-}
-_SCHEMAS: dict[str, Schema] = {
-    "Anything": {"type": "object"},
-    "Error": _object({"error": _TEXT}),
-    "Asset": _object(_ASSET),
-    "Assets": _object(
-        {
-            "assets": {"type": "array", "items": _ref("Asset")},
-            "counts": _object(
-                {"total": _NUMBER, "stale": _NUMBER, "fresh": _NUMBER, "states": _COUNTS}
-            ),
-            "next": _or_null("string"),
-        }
-    ),
-    "AssetDetail": _object(
-        {
-            **_ASSET,
-            "nodes": {"type": "array", "items": {"type": "object"}},
-            "builtFrom": {"type": "array", "items": {"type": "object"}},
-            "versions": {"type": "array", "items": {"type": "object"}},
-            "lastJob": {"oneOf": [{"type": "object"}, {"type": "null"}]},
-            "sinks": {"type": "array", "items": {"type": "object"}},
-            "aliases": _TEXTS,
-            "links": _object({"asset": _or_null("string"), "run": _or_null("string")}),
-            "codeIsOlder": _BOOLEAN,
-        }
-    ),
-    "Plan": _object(_PLAN),
-    "Alias": _object(
-        {
-            "name": _TEXT,
-            "match": _or_null("string"),
-            "producers": _TEXTS,
-            "consumers": _TEXTS,
-            "events": {"type": "array", "items": {"type": "object"}},
-        }
-    ),
-    "Health": _object(
-        {
-            "status": _words(("ok",)),
-            "version": _TEXT,
-            "dagster": _TEXT,
-            "readOnly": _BOOLEAN,
-            "canRun": _BOOLEAN,
-            "assets": _NUMBER,
-            "codeIsOlder": _TEXTS,
-            "daemon": _words(("running", "ended", "off")),
-        }
-    ),
-    "RunRequest": _object({}, {"names": _TEXTS}),
-    "Launched": _object(
-        {
-            "runs": {
-                "type": "array",
-                "items": _object({"id": _TEXT, "url": _TEXT, "assets": _TEXTS}),
-            },
-            "plan": _ref("Plan"),
-            "later": _TEXTS,
-            "refused": _TEXTS,
-        }
-    ),
-}

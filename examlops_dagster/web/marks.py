@@ -14,7 +14,7 @@ from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.graph import Graph
-from examlops_dagster.core.partitions import TimeWindowSpace
+from examlops_dagster.core.windows import TimeWindowSpace
 from examlops_dagster.governance.policy import load_policy
 from examlops_dagster.home import Home
 from examlops_dagster.ledger import watermark

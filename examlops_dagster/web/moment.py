@@ -9,8 +9,9 @@ from dagster import DagsterInstance
 
 from examlops_dagster.catalog.declarations import Catalog
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.seams import Node, Snapshot
-from examlops_dagster.core.status import Status
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.snapshot import Snapshot
+from examlops_dagster.core.verdicts import Status
 from examlops_dagster.ledger.event_log import EventLog
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.ledger.sinks import SinkWrite

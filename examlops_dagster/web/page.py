@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from examlops_dagster.core.status import State
+from examlops_dagster.core.verdicts import State
 from examlops_dagster.web.api import as_bytes, detail, matches
 from examlops_dagster.web.layout import HEIGHT, WIDTH, Layout, Place, edge_path, lay_out
 from examlops_dagster.web.moment import Moment

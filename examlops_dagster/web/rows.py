@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.seams import Node
-from examlops_dagster.core.status import State
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.verdicts import State
+from examlops_dagster.project import Project
 from examlops_dagster.project.views import Verdict, edges_of, roles_of, status_rows
 from examlops_dagster.shown import summary_why, summary_words
-
-if TYPE_CHECKING:
-    from examlops_dagster.web.moment import Moment
 
 WORST_FIRST = (
     State.FAILED,
@@ -47,19 +45,19 @@ class Rows:
     verdicts: Mapping[str, Sequence[Verdict]]
 
     @staticmethod
-    def of(moment: Moment) -> Rows:
-        """Make the rows of a moment."""
-        by_name: dict[str, list[Verdict]] = {name: [] for name in moment.graph.declarations}
-        for verdict in status_rows(moment, None, None):
+    def of(project: Project) -> Rows:
+        """Make the rows of a project at one moment."""
+        by_name: dict[str, list[Verdict]] = {name: [] for name in project.graph.declarations}
+        for verdict in status_rows(project, None, None):
             by_name[verdict.status.node.asset].append(verdict)
-        built = {node: r.built_at for node, r in moment.snapshot().records.items()}
-        edges, roles = edges_of(moment.graph), roles_of(moment.graph)
+        built = {node: r.built_at for node, r in project.snapshot().records.items()}
+        edges, roles = edges_of(project.graph), roles_of(project.graph)
         assets = {
             name: {
-                **_asset(moment.graph.declarations[name], verdicts, built),
+                **_asset(project.graph.declarations[name], verdicts, built),
                 "role": roles[name],
                 "deps": edges[name],
-                "dependents": sorted(moment.graph.downstreams[name]),
+                "dependents": sorted(project.graph.downstreams[name]),
                 "undeclaredDeps": [dep for dep in edges[name] if roles[dep] == "undeclared"],
             }
             for name, verdicts in by_name.items()

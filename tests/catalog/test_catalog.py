@@ -5,7 +5,7 @@ from worlds import NOW, built, graph_of, judged
 
 from examlops_dagster.catalog.declarations import COMMAND_LINE, Catalog
 from examlops_dagster.core.partitions import daily
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 
 
 @pytest.fixture

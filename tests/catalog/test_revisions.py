@@ -6,7 +6,7 @@ from examlops_dagster.catalog.content import Content, File
 from examlops_dagster.catalog.declarations import Catalog
 from examlops_dagster.catalog.differences import difference
 from examlops_dagster.catalog.revisions import Facts, Revisions
-from examlops_dagster.core.seams import Node, Record
+from examlops_dagster.core.records import Node, Record
 from examlops_dagster.errors import DatasetError, UsageError
 from examlops_dagster.ledger.builds import set_head
 

@@ -1,11 +1,10 @@
 """``--detach``: the request goes on in a session of its own, and the command returns."""
 
 import os
-import time
 from pathlib import Path
 
-import psutil
 import pytest
+from waiting import is_alive, wait_until
 
 MOCK = {"EXAMLOPS_HPC_SCHEDULER": "mock", "EXAMLOPS_ASSET_ORCHESTRATOR": "scheduler"}
 PIPELINE = """\
@@ -39,13 +38,6 @@ def mock(exa, tmp_path, monkeypatch):
     return exa
 
 
-def ended(pid):
-    deadline = time.monotonic() + 60
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def test_it_returns_with_the_first_job_and_the_request_goes_on(mock):
     told = mock("assets", "materialize", "model", "--detach", "--json", **MOCK).json
     assert told["detached"] is True
@@ -53,7 +45,7 @@ def test_it_returns_with_the_first_job_and_the_request_goes_on(mock):
     assert os.getsid(told["pid"]) == told["pid"]
     assert mock.states()["model"] == "running"
     mock.write("quick", "")
-    ended(told["pid"])
+    wait_until(lambda: not is_alive(told["pid"]))
     assert mock.states()["model"] == "fresh"
     log = Path(told["log"])
     assert log.is_relative_to(mock.folder)
@@ -69,7 +61,8 @@ def test_a_person_is_told_the_job_the_log_and_how_to_follow(mock):
     assert follow == "  follow it: exa hpc logs 1 --follow"
     assert log.startswith("  log: ")
     mock.write("quick", "")
-    ended(int(first.split()[2]))
+    pid = int(first.split()[2])
+    wait_until(lambda: not is_alive(pid))
     assert mock.versions()["model"] == 1
 
 

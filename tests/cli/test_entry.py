@@ -59,6 +59,20 @@ def test_every_command_explains_itself(exa):
     assert exa.files() == {}
 
 
+@pytest.mark.parametrize(
+    "group", [(), ("assets",), ("data",), ("hpc",), ("audit",), ("approvals",)]
+)
+def test_a_list_of_commands_cuts_no_line_off(exa, group):
+    lines = exa(*group, "--help").out.partition("Commands:\n")[2].splitlines()
+    assert [line for line in lines if line.endswith("...")] == []
+
+
+def test_the_help_says_where_modules_come_from_and_what_exit_codes_mean(exa):
+    told = exa("--help").out
+    assert "EXAMLOPS_MODULES" in told
+    assert "Exit codes: 0 done" in told
+
+
 def test_a_group_that_we_do_not_have_goes_to_another_distribution(with_other):
     path = {"PYTHONPATH": str(with_other.folder / "site")}
     words = ("pipeline", "run", "--model", "JPCP", "--dataset", "PM100Dataset")
@@ -105,5 +119,7 @@ def test_the_shell_completes_commands_and_names_of_assets(seed):
 
 def test_the_command_has_a_second_name_that_nothing_else_takes(exa):
     second = COMMAND.with_name("examlops-dagster")
-    done = subprocess.run([second, "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [second, "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout == exa("--version").out

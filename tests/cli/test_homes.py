@@ -2,12 +2,15 @@
 
 import json
 import sqlite3
+from pathlib import Path
 
 import pytest
+import yaml
 from dotenv import dotenv_values
 
 from examlops_dagster.home import find_home
 
+CHECKOUT = Path(__file__).parents[2]
 MADE = {"dagster.yaml", "workspace.yaml", ".env", ".gitignore"}
 
 
@@ -132,3 +135,11 @@ def test_a_platform_db_that_is_none_is_told_without_a_traceback(exa):
     done = exa("assets", "status", "--json", code=1)
     assert done.is_quiet
     assert "platform.db" in json.loads(done.out)["error"]
+
+
+def test_the_home_that_init_makes_is_set_as_this_checkout_is(exa):
+    """One that differs would show Dagster's newsletter, or keep the place of a killed run."""
+    exa("init")
+    for name in ("dagster.yaml", "workspace.yaml"):
+        ours = yaml.safe_load((CHECKOUT / name).read_text(encoding="utf-8"))
+        assert yaml.safe_load((exa.folder / name).read_text(encoding="utf-8")) == ours

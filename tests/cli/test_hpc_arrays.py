@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 MOCK = {"EXAMLOPS_HPC_SCHEDULER": "mock"}
 
@@ -91,9 +92,7 @@ def states(mock, name="parts"):
 
 
 def until_completed(mock, count):
-    deadline = time.monotonic() + 60
-    while sum(row["state"] == "COMPLETED" for row in jobs(mock)) < count:
-        assert time.monotonic() < deadline
+    wait_until(lambda: sum(row["state"] == "COMPLETED" for row in jobs(mock)) >= count)
 
 
 def test_a_range_is_one_submission_with_a_row_and_logs_for_each_key(mock):

@@ -3,7 +3,7 @@
 import signal
 import time
 
-import psutil
+from waiting import is_alive, wait_until
 
 PIPELINE = """\
 import os
@@ -47,15 +47,6 @@ def prepared(exa):
     return exa
 
 
-def gone_within(seconds, pid):
-    deadline = time.monotonic() + seconds
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def test_ctrl_c_ends_the_build_and_leaves_what_was_built_before(exa):
     prepared(exa)
     command = exa.start("assets", "materialize", "report")
@@ -64,7 +55,7 @@ def test_ctrl_c_ends_the_build_and_leaves_what_was_built_before(exa):
     command.send(signal.SIGINT)
     done = command.finish(code=130)
     assert time.monotonic() - interrupted < 15
-    assert gone_within(2, worker)
+    wait_until(lambda: not is_alive(worker), 10)
     assert done.out == ""
     assert done.is_quiet
     assert "Interrupted; what was built stays recorded." in done.err
@@ -86,7 +77,7 @@ def test_a_command_that_is_killed_leaves_a_slice_that_can_be_built_again(exa):
     worker = int(command.until_file("building"))
     command.send(signal.SIGKILL)
     command.finish(code=-signal.SIGKILL)
-    assert gone_within(10, worker)
+    wait_until(lambda: not is_alive(worker), 10)
     assert exa.states()["model"] == "runnable_stale"  # neither running nor held
     exa.write("quick", "yes")
     started = time.monotonic()

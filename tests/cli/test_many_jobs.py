@@ -108,7 +108,7 @@ def test_ctrl_c_cancels_all_jobs_and_nothing_is_tried_again(cluster):
     interrupted = time.monotonic()
     command.send(signal.SIGINT)
     done = command.finish(code=130)
-    assert time.monotonic() - interrupted < 10
+    assert time.monotonic() - interrupted < 20
     assert [row["state"] for row in jobs(cluster)] == ["CANCELLED"] * 3
     for name in ("a0", "a1", "a2"):
         assert "is gone (CANCELLED)" in done.err
@@ -127,7 +127,7 @@ def test_a_second_ctrl_c_waits_for_nobody(mock):
     interrupted = time.monotonic()
     command.send(signal.SIGINT)
     done = command.finish(code=130)
-    assert time.monotonic() - interrupted < 3
+    assert time.monotonic() - interrupted < 8
     assert done.is_quiet
     assert mock.python(RUNS).out == "CANCELED\n"
 
@@ -138,7 +138,7 @@ def test_a_hundred_jobs_are_cancelled_within_seconds(mock):
     interrupted = time.monotonic()
     command.send(signal.SIGINT)
     command.finish(code=130)
-    assert time.monotonic() - interrupted < 10
+    assert time.monotonic() - interrupted < 20
     assert [row["state"] for row in jobs(mock)] == ["CANCELLED"] * 100
     assert mock.python(RUNS).out == "CANCELED\n"
 
@@ -179,7 +179,7 @@ def test_terminate_of_the_run_cancels_all_jobs(mock):
     mock.python(TERMINATE)
     terminated = time.monotonic()
     command.finish(code=130)
-    assert time.monotonic() - terminated < 10
+    assert time.monotonic() - terminated < 20
     assert [row["state"] for row in jobs(mock)] == ["CANCELLED"] * 3
     assert mock.python(RUNS).out == "CANCELED\n"
 

@@ -108,7 +108,7 @@ def test_no_deps_builds_nothing_but_the_asset_and_adopts_its_source(project):
 
 def an_unknown_orchestrator_of_the_environment_is_told(project, done):
     reason = "local (EXAMLOPS_ASSET_ORCHESTRATOR='schedular' is unknown; known: local, prefect"
-    assert f"other was built {reason}" in done.err
+    assert f"other fell back to {reason}" in done.err
     assert f"  fallback: other {reason}" in done.out
     [build] = project("assets", "history", "other", "--json").json
     assert build["orchestrator"] == "local"

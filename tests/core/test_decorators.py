@@ -15,7 +15,8 @@ from examlops_dagster.core.declarations import (
 from examlops_dagster.core.declared import declaration_of, declarations_of
 from examlops_dagster.core.decorators import asset, sensor, sink, task
 from examlops_dagster.core.freshness import Always, Manual, Schedule
-from examlops_dagster.core.partitions import all_keys, daily, keys, same_key
+from examlops_dagster.core.mappings import all_keys, keys, same_key
+from examlops_dagster.core.partitions import daily
 from examlops_dagster.errors import DefinitionError
 
 ARGUMENTS = {
@@ -137,7 +138,7 @@ def test_a_decorator_takes_exactly_the_arguments_of_the_design(decorator, refuse
 
 @pytest.mark.parametrize("decorator", [asset, sensor, task])
 def test_an_unknown_argument_is_a_type_error_that_names_the_known_ones(decorator):
-    with pytest.raises(TypeError, match=r"takes no retrys; it takes .*retries"):
+    with pytest.raises(TypeError, match=r"takes no retrys; did you mean retries\? It takes "):
         decorator("x", retrys=1)
 
 
@@ -148,9 +149,10 @@ def test_a_second_positional_argument_is_a_type_error(decorator):
 
 
 @pytest.mark.parametrize(
-    ("decorator", "freshness"), [(asset, Always), (sensor, Manual), (task, Always)]
+    ("decorator", "freshness", "kind"),
+    [(asset, Always, "dataset"), (sensor, Manual, "sensor"), (task, Always, "task")],
 )
-def test_the_defaults_are_those_of_the_design(decorator, freshness):
+def test_the_defaults_are_those_of_the_design(decorator, freshness, kind):
     @decorator
     def produce(): ...
 
@@ -158,7 +160,7 @@ def test_the_defaults_are_those_of_the_design(decorator, freshness):
     assert found.freshness is freshness
     assert found.timeout_seconds is DEFAULT_TIMEOUT
     assert (found.retries, found.retry_backoff, found.resources) == (0, 0.0, {})
-    assert (found.command, found.orchestrator, found.kind) == ((), None, "dataset")
+    assert (found.command, found.orchestrator, found.kind) == ((), None, kind)
 
 
 def test_the_default_timeout_is_worth_300_and_told_apart_from_a_stated_300():

@@ -11,16 +11,13 @@ from worlds import built, graph_of, record, snapshot
 
 from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias, Metadata
 from examlops_dagster.core.declarations import Upstream, outlet_declaration
-from examlops_dagster.core.graph import Nodes
-from examlops_dagster.core.outlets import (
-    DatasetEvent,
-    InletEvents,
-    OutletEvents,
-    emissions,
-)
+from examlops_dagster.core.emissions import DatasetEvent, emissions
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.outlets import InletEvents, OutletEvents
 from examlops_dagster.core.plan import plan_due, plan_targets, slices
-from examlops_dagster.core.seams import Node
-from examlops_dagster.core.status import State, statuses
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.status import statuses
+from examlops_dagster.core.verdicts import State
 from examlops_dagster.errors import DefinitionError, UsageError
 
 X, OUT, OTHER = Dataset("s3://x"), DatasetAlias("out"), DatasetAlias("other")

@@ -5,11 +5,13 @@ from datetime import timedelta
 from worlds import NOW, built, graph_of, sensor_of, snapshot, source, task_of
 
 from examlops_dagster.core.freshness import Manual, Schedule
-from examlops_dagster.core.graph import Nodes
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.partitions import daily, dynamic, partitions
 from examlops_dagster.core.plan import plan_due, without
-from examlops_dagster.core.seams import Node
-from examlops_dagster.core.status import Judge, State, first_sights, statuses
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.status import Judge, statuses
+from examlops_dagster.core.ticks import first_sights
+from examlops_dagster.core.verdicts import State
 
 HOUR = timedelta(hours=1)
 AT_5 = Schedule("0 5 * * *")

@@ -4,15 +4,16 @@ import pytest
 from worlds import built, graph_of, record, snapshot, source
 
 from examlops_dagster.core.declarations import Upstream
-from examlops_dagster.core.graph import Nodes
 from examlops_dagster.core.inputs import (
     arguments,
     date_of,
     inputs_as_read,
     values_by_parameter,
 )
-from examlops_dagster.core.partitions import all_keys, daily, hourly, partitions, same_key
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.mappings import all_keys, same_key
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.partitions import daily, hourly, partitions
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import AssetBuildError
 
 XY = {"key": partitions(["x", "y"])}

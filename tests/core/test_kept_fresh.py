@@ -12,8 +12,8 @@ from worlds import World
 
 from examlops_dagster.core.declarations import NodeType
 from examlops_dagster.core.freshness import Always, Manual
-from examlops_dagster.core.seams import BuildState
-from examlops_dagster.core.status import State
+from examlops_dagster.core.records import BuildState
+from examlops_dagster.core.verdicts import State
 
 PASSES = 12
 """Far more than a plan ever needs: one, and one more for each that failed and is tried again."""

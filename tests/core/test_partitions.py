@@ -6,24 +6,20 @@ import pytest
 from hypothesis import assume, given
 from strategies import spaces_over_dst
 
+from examlops_dagster.core.mappings import all_keys, keys, same_key, upstream_keys
 from examlops_dagster.core.partitions import (
     DynamicSpace,
     PartitionSpace,
     StaticSpace,
-    TimeWindowSpace,
-    Unit,
-    all_keys,
     daily,
     dynamic,
     hourly,
-    keys,
     monthly,
     parse_space,
     partitions,
-    same_key,
-    upstream_keys,
     weekly,
 )
+from examlops_dagster.core.windows import TimeWindowSpace, Unit
 
 UTC = timezone.utc
 

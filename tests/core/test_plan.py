@@ -19,8 +19,9 @@ from worlds import (
 
 from examlops_dagster.core.declarations import Declaration, NodeType, Upstream
 from examlops_dagster.core.freshness import Manual, Schedule
-from examlops_dagster.core.graph import Nodes
-from examlops_dagster.core.partitions import keys, partitions
+from examlops_dagster.core.mappings import keys
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.partitions import partitions
 from examlops_dagster.core.plan import (
     Action,
     first_slices,
@@ -30,8 +31,9 @@ from examlops_dagster.core.plan import (
     slices,
     without,
 )
-from examlops_dagster.core.seams import Claim, Node
-from examlops_dagster.core.status import State, statuses
+from examlops_dagster.core.records import Claim, Node
+from examlops_dagster.core.status import statuses
+from examlops_dagster.core.verdicts import State
 
 XY = {"key": partitions(["x", "y"])}
 

@@ -33,7 +33,7 @@ def test_a_selection_names_keys(space, text, chosen):
 @pytest.mark.parametrize(
     ("space", "text", "words"),
     [
-        (LETTERS, "f", "there is no partition 'f' \\(but a, e\\)"),
+        (LETTERS, "f", "there is no partition 'f' → they go from a to e"),
         (LETTERS, "a...f", "there is no partition 'f'"),
         (LETTERS, "d...b", "the range d...b is empty"),
         (GRID, "sit=x", "there is no dimension 'sit', only day, site"),

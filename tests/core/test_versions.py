@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import built, record
 
-from examlops_dagster.core.seams import BuildResult, Node, Value
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import BuildResult, Value
 from examlops_dagster.core.versions import (
     attempt_fingerprint,
     content_version,

@@ -6,7 +6,7 @@ import sys
 import pytest
 from homes import CHAIN, Homestead
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge.run import materialize_in
 
 PIPELINE = f"""\

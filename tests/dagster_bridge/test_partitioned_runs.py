@@ -11,7 +11,7 @@ from dagster._core.storage.tags import (
 from homes import names_of
 from ticks import FORMS, Automation
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import UsageError
 
 PARTS = """\

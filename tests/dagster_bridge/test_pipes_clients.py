@@ -1,7 +1,6 @@
 """PipesSlurmClient and PipesFluxClient in plain Dagster assets, without our decorators."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,13 +29,13 @@ from dagster import (
     op,
 )
 from dagster._utils.warnings import disable_dagster_warnings
+from fluxes import FakeFlux, has_real_flux
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient, UsageError
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.orchestrators.ends import Patience
 from examlops_dagster.store.engine import Database
 
-FAKES = Path(__file__).parents[1] / "fakes"
 HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 IMPATIENT = Patience(settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, cancel=15.0)
 
@@ -384,11 +383,8 @@ def test_ctrl_c_of_dagster_leaves_the_job(home, slow):
 @pytest.fixture
 def a_flux(tmp_path, monkeypatch):
     """The real one where there is one, else the fake."""
-    if shutil.which("flux") is None:
-        folder = tmp_path / "flux"
-        folder.mkdir()
-        monkeypatch.setenv("FAKE_FLUX", str(folder))
-        monkeypatch.setenv("PATH", f"{FAKES}{os.pathsep}{os.environ['PATH']}")
+    if not has_real_flux():
+        FakeFlux(tmp_path / "flux", monkeypatch)
     return PipesFluxClient()
 
 

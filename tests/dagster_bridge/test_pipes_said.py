@@ -5,7 +5,7 @@ import threading
 import pytest
 from dagster import AssetKey, DagsterInstance
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge import pipes_said
 from examlops_dagster.dagster_bridge.pipes_said import Said
 

@@ -3,7 +3,7 @@
 import pytest
 from homes import CHAIN, Homestead, names_of
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from dagster import IOManager
 from ticks import FORMS, Automation
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import UsageError
 
 INBOX = """\

@@ -12,7 +12,7 @@ from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_START_TAG,
 )
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge import range_build
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.orchestrators import ends

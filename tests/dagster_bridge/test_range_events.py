@@ -2,13 +2,13 @@
 
 import sqlite3
 import threading
-import time
 
 import pytest
 from dagster import AssetKey, DagsterEventType
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from waiting import wait_until
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge import event_batches, range_build, range_events
 from examlops_dagster.dagster_bridge.event_batches import store_batch, takes_batches
 from examlops_dagster.ledger.builds import BuildsLedger
@@ -58,13 +58,6 @@ def batches(monkeypatch):
 
 def keys_of(home):
     return [event.partition for event in home.events("parts")]
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def contents(folder, run_id):
@@ -196,9 +189,9 @@ def test_a_slow_key_does_not_keep_those_before_it_from_being_recorded(home, modu
     thread = threading.Thread(target=lambda: built.append(home.exa(module, "parts")))
     thread.start()
     try:
-        wait_for((home.folder / "begun_d").exists)
-        wait_for(lambda: keys_of(home) == ["a", "b", "c"])
-        wait_for(lambda: home.endings("parts").count("succeeded") == 3)
+        wait_until((home.folder / "begun_d").exists)
+        wait_until(lambda: keys_of(home) == ["a", "b", "c"])
+        wait_until(lambda: home.endings("parts").count("succeeded") == 3)
         assert home.endings("parts")[3] == "running"
     finally:
         (home.folder / "slow_d").unlink()
@@ -278,8 +271,8 @@ def test_who_waits_for_another_holds_nothing_back(home, module, monkeypatch):
     thread = threading.Thread(target=lambda: built.append(home.exa(module, "parts")))
     thread.start()
     try:
-        wait_for(lambda: keys_of(home) == ["a", "b"])
-        wait_for(lambda: other.ledger.claims().keys() == {Node("parts", "c")})
+        wait_until(lambda: keys_of(home) == ["a", "b"])
+        wait_until(lambda: other.ledger.claims().keys() == {Node("parts", "c")})
     finally:
         other.ledger.release(Node("parts", "c"), "another")
         thread.join()

@@ -16,9 +16,9 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.workspace.load_target import PythonFileTarget
 from dagster._scheduler.scheduler import launch_scheduled_runs
-from ticks import Automation
+from ticks import Automation, place
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge.due import schedule_name
 
 JOBS = """\
@@ -191,6 +191,11 @@ def test_a_task_does_not_run_what_somebody_turned_off_or_what_is_probed(home, jo
     assert "its upstreams are built first" in evaluate(jobs, "mail")
     probing = Automation(home, home.module(JOBS), "sensor", probe_sensors=True)
     assert "its upstreams are built first" in evaluate(probing, "mail")
+
+
+def test_a_tick_of_a_schedule_shows_that_it_is_on_whatever_others_of_its_name_are(jobs):
+    jobs.turn_off(schedule_name("alone"), place("theirs"))
+    assert names(evaluate(jobs, "alone")) == ["alone"]
 
 
 def test_a_failed_tick_is_not_tried_again_before_the_next_one(home):

@@ -144,3 +144,46 @@ def test_one_partition_of_a_sink_is_written_again(home, module):
         path.unlink()
     home.project(module).rewrite_sinks("parts", "b")
     assert [p.name for p in (home.folder / "parts").iterdir()] == ["b.json"]
+
+
+CLAIMED = """\
+import os
+import sqlite3
+from pathlib import Path
+
+from examlops_dagster import asset, partitions, sink
+
+
+class Claims:
+    \"\"\"A table of the claims that are held while it is written.\"\"\"
+
+    def to_csv(self, index):
+        with sqlite3.connect(Path(os.environ["DAGSTER_HOME"]) / "platform.db") as connection:
+            rows = connection.execute("SELECT partition FROM claims ORDER BY partition")
+            return "claims\\n" + "".join(key + "\\n" for (key,) in rows)
+
+
+@asset(partitions={"k": partitions("ab")}, serializer="pickle", timeout_seconds=None)
+@sink("claims/{key}.csv")
+def keys(k):
+    return Claims()
+"""
+
+
+def claims_at_the_write(home):
+    return {p.stem: p.read_text().splitlines()[1:] for p in (home.folder / "claims").iterdir()}
+
+
+def test_a_range_writes_the_sinks_of_each_key_while_it_holds_its_claim(home):
+    assert home.exa(home.module(CLAIMED), "keys").ok
+    assert claims_at_the_write(home) == {"a": ["a"], "b": ["b"]}
+
+
+def test_writing_a_sink_again_holds_the_claim_of_a_build(home):
+    module = home.module(CLAIMED)
+    home.exa(module, "keys")
+    for path in (home.folder / "claims").iterdir():
+        path.unlink()
+    home.project(module).rewrite_sinks("keys")
+    assert claims_at_the_write(home) == {"a": ["a"], "b": ["b"]}
+    assert home.project(module).ledger.claims() == {}

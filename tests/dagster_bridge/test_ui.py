@@ -13,8 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from homes import PROGRAMS, Homestead
-
-LIMIT_SECONDS = 90
+from waiting import is_alive, wait_until
 
 PIPELINE = """\
 import os
@@ -88,7 +87,7 @@ class UI:
                 cwd=self.home.folder, env=self.environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        wait_for(lambda: self._locations() == ["RepositoryLocation"])
+        wait_until(lambda: self._locations() == ["RepositoryLocation"])
 
     def stop(self):
         children = psutil.Process(self.dev.pid).children(recursive=True)
@@ -152,7 +151,7 @@ class UI:
 
     def wait_for_end(self, run_id):
         ends = ("SUCCESS", "FAILURE", "CANCELED")
-        wait_for(lambda: self.status(run_id) in ends)
+        wait_until(lambda: self.status(run_id) in ends)
         return self.status(run_id)
 
     def exa(self, *words, code=0):
@@ -166,20 +165,6 @@ class UI:
     def states(self):
         rows = json.loads(self.exa("assets", "status", "--json").stdout)
         return {row["name"]: (row["version"], row["state"]) for row in rows}
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def is_gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +191,7 @@ def endless(ui):
 
 
 def pid_in(path):
-    wait_for(lambda: path.exists() and path.read_text())
+    wait_until(lambda: path.exists() and path.read_text())
     return int(path.read_text())
 
 
@@ -248,7 +233,7 @@ def test_terminate_ends_a_run_of_the_command_line(ui, endless):
     assert process.returncode == 130, errors
     assert time.monotonic() - started < 20
     assert ui.status(run.run_id) == "CANCELED"
-    assert is_gone(worker)
+    assert not is_alive(worker)
     assert "Traceback" not in errors
     assert ui.home.endings("endless")[-1] == "cancelled"
 
@@ -261,7 +246,7 @@ def test_terminate_ends_a_run_of_the_ui(ui, endless):
     assert ui.terminate(run_id) == "TerminateRunSuccess"
     assert ui.wait_for_end(run_id) == "CANCELED", ui.log.read_text()
     assert time.monotonic() - started < 30
-    wait_for(lambda: is_gone(worker))
+    wait_until(lambda: not is_alive(worker))
     assert ui.home.endings("endless")[-1] == "cancelled"
     assert ui.states()["endless"] == (0, "failed")
     assert ui.home.project().ledger.claims() == {}

@@ -7,9 +7,10 @@ import pytest
 
 from examlops_dagster.core.declarations import closed_over, merge
 from examlops_dagster.core.declared import declarations_of
-from examlops_dagster.core.graph import Nodes, build_graph
+from examlops_dagster.core.graph import build_graph
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import plan_targets
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.core.status import statuses
 from examlops_dagster.core.walk import Walk
 from examlops_dagster.demo import assets, delivery

@@ -5,7 +5,7 @@ from clock import Clock
 from worlds import NOW
 
 from examlops_dagster.core.approvals import ApprovalState
-from examlops_dagster.core.seams import Attempt, Node
+from examlops_dagster.core.records import Attempt, Node
 from examlops_dagster.errors import PolicyError, UsageError
 from examlops_dagster.governance.approvals import Approvals
 from examlops_dagster.governance.audit import Audit

@@ -205,3 +205,50 @@ def test_without_a_policy_file_nothing_heavy_is_imported(exa):
     found = modules_of(exa, "-m", "pipeline", "assets", "status")
     assert {"pydantic", "simpleeval"} <= found
     assert "dagster" not in found
+
+
+def test_a_plan_says_what_policy_denies_and_neither_asks_nor_records(exa):
+    (exa.folder / "policy.yaml").write_text(DENY)
+    before = exa.json("audit", "list")
+    done = exa("-m", "pipeline", "assets", "plan", "model")
+    assert "Blocked by policy: model: matched policy rule 'models' → deny" in done.stdout
+    assert "Policy lets nothing of this be built as it stands." in done.stdout
+    [step] = exa.json("-m", "pipeline", "assets", "plan", "model")["steps"]
+    assert step["policy"]["rule"] == "models"
+    assert (step["policy"]["decision"], step["policy"]["passes"]) == ("deny", False)
+    assert exa.json("audit", "list") == before
+    (exa.folder / "policy.yaml").unlink()
+    [step] = exa.json("-m", "pipeline", "assets", "plan", "model")["steps"]
+    assert step["policy"] is None
+    assert "olicy" not in exa("-m", "pipeline", "assets", "plan", "model").stdout
+
+
+def test_a_plan_says_what_needs_an_approval_waits_for_one_and_has_one(exa):
+    (exa.folder / "policy.yaml").write_text(APPROVE)
+
+    def policy():
+        [step] = exa.json("-m", "pipeline", "assets", "plan", "model")["steps"]
+        return step["policy"]
+
+    assert policy()["why"].startswith("needs approval: model: matched policy rule 'models'")
+    assert exa.json("approvals", "list") == []
+    exa("-m", "pipeline", "assets", "materialize", "model", code=1)
+    [approval] = exa.json("approvals", "list")
+    assert policy()["approval"] == approval["id"]
+    assert (
+        f"waiting for approval {approval['id']}"
+        in exa("-m", "pipeline", "assets", "plan", "model").stdout
+    )
+    assert policy()["passes"] is False
+    exa("approvals", "grant", approval["id"], actor="bob")
+    assert policy()["passes"] is True
+    done = exa("-m", "pipeline", "assets", "plan", "model")
+    assert f"approved ({approval['id']})" in done.stdout
+    assert "Policy lets nothing" not in done.stdout
+
+
+def test_a_plan_of_all_that_is_due_says_what_policy_keeps_automation_from(exa):
+    (exa.folder / "policy.yaml").write_text(DENY)
+    [blocked] = exa.json("-m", "pipeline", "assets", "plan")["blocked"]
+    assert "Blocked by policy" in blocked["reason"]
+    assert blocked["policy"]["decision"] == "deny"

@@ -6,7 +6,7 @@ import pytest
 from homes import names_of, run_program
 from ticks import FORMS, Automation
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge.run import run_due_in
 from examlops_dagster.errors import PolicyError, UsageError
 from examlops_dagster.governance.governor import require
@@ -20,6 +20,7 @@ policies:
     reason: quarter end
 """
 APPROVE_MODEL = DENY_FEATURES.replace("'features'", "'model'").replace("deny", "require_approval")
+APPROVE_ALL = APPROVE_MODEL.replace("asset == 'model'", "asset in ('features', 'model')")
 DENY_MODEL = DENY_FEATURES.replace("'features'", "'model'")
 REASON = "features: matched policy rule 'frozen' → deny (quarter end)"
 
@@ -372,6 +373,25 @@ class TestAutomation:
         assert result.success
         assert automation.states() == {"PM100": "fresh", "features": "fresh", "model": "fresh"}
         assert automation.tick() == []
+
+    def test_it_asks_once_for_all_of_a_slice_and_builds_it_in_one_run(
+        self, home, chain, form, monkeypatch
+    ):
+        policy(home, APPROVE_ALL)
+        automation = Automation(home, chain, form)
+        assert automation.tick() == automation.tick() == []
+        [approval] = home.project().governor.approvals.listed()
+        assert names_of(approval.nodes) == ["PM100", "features", "model"]
+        grant(home, monkeypatch)
+        assert automation.requested() == [["features", "model"]]
+        [result] = automation.tick()
+        assert result.success
+        assert automation.states() == {"PM100": "fresh", "features": "fresh", "model": "fresh"}
+        assert automation.tick() == []
+        home.advance("PM100", modules=chain)
+        automation.tick()
+        states = [a.state.value for a in home.project().governor.approvals.listed()]
+        assert states == ["pending", "used"]
 
     def test_its_runs_are_audited_as_its_own(self, home, chain, form):
         policy(home, "policies: []")

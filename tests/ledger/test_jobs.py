@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from examlops_dagster.core.jobs import HpcJob
-from examlops_dagster.core.seams import Attempt, BuildState, Node
+from examlops_dagster.core.records import Attempt, BuildState, Node
 from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.jobs import OPEN_STATES, HpcJobs
 from examlops_dagster.schedulers.base import JobState
@@ -134,3 +134,20 @@ def test_a_folder_of_an_array_is_old_once_all_tasks_ended(jobs):
     assert jobs.ended_before(later) == []
     jobs.record(task(1, state="FAILED"))
     assert [job.array_index for job in jobs.ended_before(later)] == [0, 1]
+    jobs.record(task(1, state="FAILED", ended_at=later))
+    assert jobs.ended_before(later) == []
+
+
+def test_the_age_of_a_job_counts_from_its_end(jobs):
+    jobs.record(replace(JOB, state="COMPLETED", ended_at=NOW + timedelta(days=40)))
+    assert jobs.ended_before(NOW + timedelta(days=40)) == []
+    assert len(jobs.ended_before(NOW + timedelta(days=41))) == 1
+
+
+def test_jobs_whose_end_nobody_saw_are_given_by_their_token(jobs):
+    jobs.record_all([task(0, state="COMPLETED"), task(1), task(2)])
+    jobs.record(replace(JOB, token="new", submitted_at=NOW + timedelta(days=2)))
+    found = jobs.open_before(NOW + timedelta(days=1))
+    assert {token: [job.array_index for job in rows] for token, rows in found.items()} == {
+        TOKEN: [1, 2]
+    }

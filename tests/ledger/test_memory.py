@@ -1,22 +1,19 @@
 from datetime import timedelta
 
-from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Value
+from attempts import A, attempt
+
+from examlops_dagster.core.records import BuildState, Node
+from examlops_dagster.core.seams import Value
 from examlops_dagster.ledger.memory import MemoryLedger
-
-A = Node("a")
-
-
-def attempt(build_id="1"):
-    return Attempt(A, build_id, "fp", "code", {Node("up"): Read(1, "u")}, "local")
 
 
 def test_attempts_are_kept_with_their_ends_oldest_first(clock):
     ledger = MemoryLedger(clock)
     for build_id in "12":
-        ledger.begin(attempt(build_id))
+        ledger.begin(attempt(build_id=build_id))
     assert [state for _, state in ledger.attempts] == [BuildState.RUNNING] * 2
-    ledger.fail(attempt("1"), BuildState.FAILED, "no")
-    ledger.complete(attempt("2"), 1, "d", {})
+    ledger.fail(attempt(), BuildState.FAILED, "no")
+    ledger.complete(attempt(build_id="2"), 1, "d", {})
     assert [(a.build_id, state) for a, state in ledger.attempts] == [
         ("1", BuildState.FAILED),
         ("2", BuildState.SUCCEEDED),

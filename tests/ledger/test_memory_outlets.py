@@ -6,9 +6,10 @@ from worlds import LedgerValues
 from examlops_dagster import Dataset, DatasetAlias, Metadata, asset, each_event
 from examlops_dagster.core.declarations import closed_over, merge
 from examlops_dagster.core.declared import declaration_of
-from examlops_dagster.core.graph import Nodes, build_graph
+from examlops_dagster.core.graph import build_graph
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import plan_due
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.core.status import statuses
 from examlops_dagster.core.walk import Walk
 from examlops_dagster.errors import LaunchError

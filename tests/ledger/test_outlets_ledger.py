@@ -6,8 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from examlops_dagster.core.outlets import Emission
-from examlops_dagster.core.seams import Attempt, Node
+from examlops_dagster.core.emissions import Emission
+from examlops_dagster.core.records import Attempt, Node
 from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.outlets import Outlets
 
@@ -115,8 +115,8 @@ def test_a_dataset_that_others_report_and_ours_emit_has_one_row_of_versions(ledg
 PRODUCER = """\
 import sys
 
-from examlops_dagster.core.outlets import Emission
-from examlops_dagster.core.seams import Attempt, Node
+from examlops_dagster.core.emissions import Emission
+from examlops_dagster.core.records import Attempt, Node
 from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.store.engine import Database
 

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from job_requests import Scripted, job_request, leave_exit
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus
 from examlops_dagster.schedulers.folder import JobFolder, write_json
 

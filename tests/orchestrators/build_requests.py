@@ -1,12 +1,12 @@
 """What the tests of orchestrators share: requests, and a look at processes."""
 
-import time
 from pathlib import Path
 
-import psutil
+from waiting import is_alive
 
 from examlops_dagster.core.declarations import Declaration
-from examlops_dagster.core.seams import BuildRequest, Node
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import BuildRequest
 
 
 def request(function, arguments=None, *, timeout_seconds=30.0, partition="", **declared):
@@ -20,18 +20,4 @@ def pids_in(folder):
 
 
 def alive(pids):
-    def runs(pid):
-        try:
-            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-    return [pid for pid in pids if runs(pid)]
-
-
-def wait_until(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-    return found
+    return [pid for pid in pids if is_alive(pid)]

@@ -2,7 +2,19 @@ import importlib
 import os
 
 import pytest
+from job_requests import Mock
 from prefect_server import CLIENT_SETTINGS, PrefectServer
+
+from examlops_dagster.orchestrators import submitting
+
+
+@pytest.fixture
+def mock(tmp_path, monkeypatch):
+    """Give a mock cluster of its own, on which nobody waits long to submit again."""
+    monkeypatch.setattr(submitting, "SUBMIT_DELAY_SECONDS", 0.01)
+    found = Mock(tmp_path)
+    yield found
+    found.orchestrator.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,12 @@
 import os
 from datetime import datetime, timezone
 
+import job_functions as functions
+
 from examlops_dagster.core.declarations import DEFAULT_TIMEOUT, Declaration, Upstream
 from examlops_dagster.core.jobs import HpcJob
-from examlops_dagster.core.seams import BuildRequest, Node
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.seams import BuildRequest
 from examlops_dagster.ledger.jobs import OPEN_STATES
 from examlops_dagster.orchestrators.ends import Patience
 from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
@@ -149,6 +152,10 @@ class Scripted:
 
     def cancel(self, jobs):
         self.cancelled.extend(jobs)
+
+
+def run_scripted(mock, scripted, function=functions.versions, **how):
+    return mock.another(scripted).run(job_request(function, **how))
 
 
 def status(word, **more):

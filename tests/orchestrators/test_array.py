@@ -8,28 +8,15 @@ from pathlib import Path
 import job_functions as functions
 import pytest
 from array_requests import ScriptedArray, by_key, end_all, end_task, key_requests, node, status
-from build_requests import wait_until
 from job_requests import IMPATIENT, Mock
+from waiting import wait_until
 
 from examlops_dagster.core.declarations import Upstream
 from examlops_dagster.core.seams import LEFT_RUNNING, ManyAtOnce
 from examlops_dagster.errors import AssetBuildError, BuildCancelledError, LaunchError
 from examlops_dagster.formats import decode
-from examlops_dagster.orchestrators import submitting
 
 KEYS = [f"k{n}" for n in range(30)]
-
-
-@pytest.fixture
-def mock(tmp_path):
-    found = Mock(tmp_path)
-    yield found
-    found.orchestrator.close()
-
-
-@pytest.fixture(autouse=True)
-def short_delays(monkeypatch):
-    monkeypatch.setattr(submitting, "SUBMIT_DELAY_SECONDS", 0.01)
 
 
 def run_scripted(mock, scripted, keys, **how):
@@ -239,7 +226,7 @@ def test_a_lost_node_is_tried_again_elsewhere_for_its_key_alone(mock):
     first, second = scripted.submissions
     assert (first.array, second.array) == (3, 1)
     assert second.token != first.token
-    assert second.resources["slurm"] == {"exclude": "n7"}
+    assert second.resources["avoid_nodes"] == ["n7"]
     assert {k: r.provenance["hpc_job_id"] for k, r in found.items()} == {
         "a": "100_0",
         "c": "100_2",
@@ -264,7 +251,7 @@ def test_the_budget_of_node_failures_is_that_of_each_key(mock):
     scripted.on_submit = on_submit
     found = run_scripted(mock, scripted, "ab")
     assert [s.array for s in scripted.submissions] == [2, 2]  # those of one moment go together
-    assert scripted.submissions[1].resources["slurm"] == {"exclude": "n0,n1"}
+    assert scripted.submissions[1].resources["avoid_nodes"] == ["n0", "n1"]
     assert all("ended NODE_FAIL" in error.reason for error in found.values())
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import job_functions as functions
 import pytest
 from array_requests import by_key, key_requests
-from build_requests import wait_until
 from job_requests import MemoryJobs
+from waiting import wait_until
 
 from examlops_dagster.core.seams import LEFT_RUNNING
 from examlops_dagster.errors import AssetBuildError, BuildCancelledError, LaunchError

@@ -8,7 +8,8 @@ import pytest
 from job_requests import Scripted, status
 
 from examlops_dagster.errors import LaunchError
-from examlops_dagster.orchestrators.cancelling import GATHER_SECONDS, Cancelling
+from examlops_dagster.orchestrators import cancelling as cancelling_module
+from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.submitting import cancel_all
 from examlops_dagster.schedulers.base import JobRef, JobState
 
@@ -35,7 +36,10 @@ def test_a_hundred_threads_take_few_commands():
     cancelling = Cancelling(scheduler, cancel_all)
     found = {}
 
+    together = threading.Barrier(100)
+
     def cancel(n):
+        together.wait(30)
         found[n] = cancelling.cancel(job(n), 10)
 
     threads = [threading.Thread(target=cancel, args=(n,)) for n in range(100)]
@@ -44,7 +48,7 @@ def test_a_hundred_threads_take_few_commands():
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15  # one by one: 20 s
     assert {found[n].state for n in range(100)} == {JobState.CANCELLED}
     assert sum(scheduler.commands) == 100
     assert len(scheduler.commands) <= 10
@@ -53,8 +57,8 @@ def test_a_hundred_threads_take_few_commands():
 def test_one_by_itself_is_cancelled_soon():
     scheduler = Counting(status("RUNNING"))
     started = time.monotonic()
-    assert Cancelling(scheduler, cancel_all).cancel(job(1), 10).state is JobState.CANCELLED
-    assert time.monotonic() - started < GATHER_SECONDS + 2
+    assert Cancelling(scheduler, cancel_all).cancel(job(1), 30).state is JobState.CANCELLED
+    assert time.monotonic() - started < 15
 
 
 def test_what_does_not_go_is_told_after_its_time():
@@ -64,10 +68,11 @@ def test_what_does_not_go_is_told_after_its_time():
     assert not found.state.final
 
 
-def test_a_failure_reaches_all_who_wait():
+def test_a_failure_reaches_all_who_wait(monkeypatch):
     def broken(*_):
         raise ValueError("broken")
 
+    monkeypatch.setattr(cancelling_module, "GATHER_SECONDS", 2.0)  # for the follower to join
     cancelling = Cancelling(Scripted(), broken)
     ends = []
 

@@ -1,12 +1,11 @@
 """The contract of the seam, over every orchestrator that we have, and over those of others."""
 
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from fluxes import FakeFlux, has_real_flux
 from job_requests import IMPATIENT, MemoryJobs
 
 from examlops_dagster.core.seams import AssetOrchestrator
@@ -20,12 +19,6 @@ from examlops_dagster.orchestrators.registry import GROUP, known_orchestrators, 
 from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
 
 HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and "SLURM_CONF" in os.environ
-FAKES = Path(__file__).resolve().parents[1] / "fakes"
-HAS_FLUX = shutil.which("flux") is not None and not os.environ.get("FAKE_FLUX") and (
-    subprocess.run(["flux", "getattr", "size"], capture_output=True, check=False, timeout=30)
-    .returncode
-    == 0
-)  # fmt: skip
 
 
 def jobs(folder, **variables):
@@ -65,15 +58,10 @@ class TestFlux(OrchestratorContract):
     @pytest.fixture
     def orchestrator(self, tmp_path_factory, monkeypatch):
         folder = tmp_path_factory.mktemp("flux")
-        if not HAS_FLUX:
-            (folder / "instance").mkdir()
-            monkeypatch.setenv("FAKE_FLUX", str(folder / "instance"))
-            monkeypatch.setenv("PATH", f"{FAKES}{os.pathsep}{os.environ['PATH']}")
+        fake = None if has_real_flux() else FakeFlux(folder / "instance", monkeypatch)
         yield jobs(folder, EXAMLOPS_HPC_SCHEDULER="flux")
-        if not HAS_FLUX:
-            subprocess.run(
-                ["flux", "cancel", "--all"], check=False, timeout=60, capture_output=True
-            )
+        if fake is not None:
+            fake.close()
 
 
 class TestSlurm(OrchestratorContract):

@@ -15,7 +15,7 @@ from build_requests import request
 from homes import Homestead
 
 from examlops_dagster.core.declarations import DEFAULT_TIMEOUT, Upstream
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import AssetBuildError, BuildTimeoutError
 from examlops_dagster.formats import decode
 from examlops_dagster.orchestrators.prefect import FLOW, PrefectOrchestrator

@@ -4,25 +4,12 @@ import json
 
 import job_functions as functions
 import pytest
-from job_requests import Mock, Scripted, job_request, leave_exit, status
+from job_requests import Scripted, job_request, leave_exit, status
 
 from examlops_dagster.errors import AssetBuildError
-from examlops_dagster.orchestrators import submitting
 from examlops_dagster.orchestrators.reported import Reported, exception_text
 from examlops_dagster.schedulers.folder import JobFolder
 from examlops_dagster.schedulers.messages import Message
-
-
-@pytest.fixture
-def mock(tmp_path):
-    found = Mock(tmp_path)
-    yield found
-    found.orchestrator.close()
-
-
-@pytest.fixture(autouse=True)
-def short_delays(monkeypatch):
-    monkeypatch.setattr(submitting, "SUBMIT_DELAY_SECONDS", 0.01)
 
 
 def line(method, **params):

@@ -6,20 +6,13 @@ import sys
 import outlet_functions as functions
 import pytest
 from build_requests import request
-from job_requests import Mock, job_request
+from job_requests import job_request
 
 from examlops_dagster.core.aliases import Metadata
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.outlets import outlet_event, read_outlets
 
 YIELDED = (Metadata("s3://b/one", {"rows": 3}, ("out", "more")), Metadata("s3://b/two"))
-
-
-@pytest.fixture
-def mock(tmp_path):
-    found = Mock(tmp_path)
-    yield found
-    found.orchestrator.close()
 
 
 @pytest.fixture

@@ -1,25 +1,31 @@
 """The situation table of the first seed, and arrays, over a Flux that answers like 0.88.0."""
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
-from pathlib import Path
 
 import job_functions as functions
 import pytest
 from array_requests import by_key, key_requests
-from build_requests import wait_until
-from job_requests import IMPATIENT, MemoryJobs, job_request
+from fluxes import FakeFlux, has_real_flux
+from job_requests import (
+    IMPATIENT,
+    MemoryJobs,
+    Scripted,
+    job_request,
+    leave_exit,
+    run_scripted,
+    status,
+)
+from waiting import wait_until
 
 from examlops_dagster.core.seams import LEFT_RUNNING
 from examlops_dagster.errors import AssetBuildError, BuildCancelledError, BuildTimeoutError
 from examlops_dagster.formats import decode
+from examlops_dagster.ledger.jobs import OPEN_STATES
 from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
 from examlops_dagster.schedulers.flux import FluxScheduler
-
-FAKES = Path(__file__).resolve().parents[1] / "fakes"
 
 
 class Asked(FluxScheduler):
@@ -56,14 +62,26 @@ class Instance:
 
 
 @pytest.fixture
-def flux(awkward_path, tmp_path, monkeypatch):
-    if shutil.which("flux") is None:
-        folder = tmp_path / "flux"
-        folder.mkdir()
-        monkeypatch.setenv("FAKE_FLUX", str(folder))
-        monkeypatch.setenv("PATH", f"{FAKES}{os.pathsep}{os.environ['PATH']}")
-    yield Instance(awkward_path)
-    subprocess.run(["flux", "cancel", "--all"], check=False, timeout=60, capture_output=True)
+def fake(tmp_path, monkeypatch):
+    found = FakeFlux(tmp_path / "flux", monkeypatch)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def flux(awkward_path, request):
+    if not has_real_flux():
+        request.getfixturevalue("fake")
+    found = Instance(awkward_path)
+    yield found
+    left = [row.job_id for row in found.jobs.rows.values() if row.state in OPEN_STATES]
+    if left:
+        subprocess.run(["flux", "cancel", *left], check=False, timeout=60, capture_output=True)
+
+
+@pytest.fixture
+def fake_flux(fake, awkward_path):
+    return Instance(awkward_path)
 
 
 def states(flux):
@@ -109,6 +127,37 @@ def test_a_job_that_somebody_cancels_is_a_cancelled_build(flux, tmp_path):
     assert states(flux) == ["CANCELLED"]
 
 
+@pytest.mark.parametrize(
+    ("code", "signal_name", "word"), [(124, "HUP", "TIMEOUT"), (5, "TERM", "CANCELLED")]
+)
+def test_the_scheduler_says_why_a_program_got_a_signal(mock, code, signal_name, word):
+    """A nested instance ends seconds after its program, whose code tells nothing of the limit."""
+    scripted = Scripted(*[status("RUNNING")] * 3, status(word))
+    scripted.on_submit = lambda s: leave_exit(s, code, result=False, signal=signal_name)
+    with pytest.raises(AssetBuildError, match=f"ended {word}"):
+        run_scripted(mock, scripted)
+
+
+def test_of_several_nodes_the_scheduler_may_know_that_one_was_lost(mock):
+    """The program on the first of them fails in its own way for that."""
+    scripted = Scripted()
+
+    def on_submit(submission):
+        leave_exit(submission, 3 if not scripted.submissions[1:] else 0)
+        told = status("NODE_FAIL", nodes="n2"), status("COMPLETED")
+        scripted.statuses = [status("RUNNING"), told[len(scripted.submissions) - 1]]
+
+    scripted.on_submit = on_submit
+    run_scripted(mock, scripted, resources={"nodes": 2})
+    assert scripted.submissions[1].resources["avoid_nodes"] == ["n2"]
+
+
+def test_the_last_words_are_those_of_the_program_and_not_of_its_broker(flux):
+    argv = ("sh", "-c", "echo this is why >&2; exit 3")
+    with pytest.raises(AssetBuildError, match=r"ended FAILED \(exit code 3\): this is why$"):
+        flux.run(functions.versions, command=argv, resources={"ntasks": 2})
+
+
 def test_a_child_that_is_killed_for_memory_is_a_failure_that_says_so(flux):
     with pytest.raises(AssetBuildError, match=r"SIGKILL"):
         flux.run(functions.killed)
@@ -127,22 +176,52 @@ def test_a_refusal_is_told_and_nothing_runs_here(flux, tmp_path, resources, why)
     assert not list(tmp_path.glob("started-*"))
 
 
-def test_a_job_that_the_instance_forgot_is_lost(flux, tmp_path):
-    folder = os.environ.get("FAKE_FLUX")
-    if folder is None:
-        pytest.skip("takes the history away from the fake, and a real Flux is here")
-
+def test_a_job_that_the_instance_forgot_is_lost(fake, fake_flux, tmp_path):
     def forget():
         wait_until(lambda: list(tmp_path.glob("started-*")), 60)
-        for path in Path(folder).rglob("*.json"):
+        for path in fake.folder.rglob("*.json"):
             path.unlink()
 
     thread = threading.Thread(target=forget)
     thread.start()
     with pytest.raises(AssetBuildError, match=r"ended LOST"):
-        flux.run(functions.sleeps, {"folder": str(tmp_path), "seconds": 5})
+        fake_flux.run(functions.sleeps, {"folder": str(tmp_path), "seconds": 5})
     thread.join()
-    assert len(flux.jobs.rows) == 1
+    assert len(fake_flux.jobs.rows) == 1
+
+
+def lose_when(fake, host, is_time):
+    def lose():
+        wait_until(is_time, 60)
+        fake.lose(host)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("constraint", [None, "rank:0|rank:1"])
+def test_a_job_whose_node_is_lost_runs_on_another(fake, fake_flux, tmp_path, constraint):
+    arguments = {"folder": str(tmp_path), "seconds": 3}
+    thread = lose_when(fake, "node1", lambda: list(tmp_path.glob("started-*")))
+    result = fake_flux.run(functions.sleeps, arguments, resources={"constraint": constraint})
+    thread.join()
+    assert result.provenance["node"] == "node2"
+    assert states(fake_flux) == ["COMPLETED", "NODE_FAIL"]
+    failed = next(row for row in fake_flux.jobs.rows.values() if row.state == "NODE_FAIL")
+    assert (failed.hosts, failed.reason) == ("node1", "exec: node failure on node1 (rank 0)")
+
+
+def test_where_no_other_node_is_the_error_says_which_one_was_avoided(fake, fake_flux, tmp_path):
+    thread = lose_when(fake, "node1", lambda: list(tmp_path.glob("started-*")))
+    with pytest.raises(AssetBuildError, match=r"ended REFUSED .*away from node1, which failed"):
+        fake_flux.run(
+            functions.sleeps,
+            {"folder": str(tmp_path), "seconds": 60},
+            resources={"constraint": "host:node1"},
+        )
+    thread.join()
+    assert states(fake_flux) == ["NODE_FAIL", "REFUSED"]
 
 
 def test_without_an_instance_it_is_built_here_and_says_why(tmp_path, monkeypatch):
@@ -178,6 +257,18 @@ def test_keys_of_more_than_one_task_are_a_batch_each(flux):
     found = by_key(flux.run_many(key_requests(functions.of_key, "abc", resources=resources)))
     assert {k: decode(r.value)["task"] for k, r in found.items()} == {k: k for k in "abc"}
     assert len({row.token for row in flux.jobs.rows.values()}) == 1
+
+
+def test_keys_of_a_lost_node_run_on_another_and_the_others_go_on(fake, fake_flux, tmp_path):
+    thread = lose_when(fake, "node1", lambda: len(list(tmp_path.glob("started-*"))) == 4)
+    requests = key_requests(
+        functions.of_key_slowly, "abcd", lambda k: {"key": k, "folder": str(tmp_path), "seconds": 3}
+    )
+    found = by_key(fake_flux.run_many(requests))
+    thread.join()
+    assert {k: decode(r.value) for k, r in found.items()} == {k: k for k in "abcd"}
+    assert {r.provenance["node"] for r in found.values()} == {"node2"}
+    assert states(fake_flux) == ["COMPLETED"] * 4 + ["NODE_FAIL"] * 2
 
 
 def test_an_array_whose_waiter_died_is_taken_over(flux, tmp_path):

@@ -7,7 +7,7 @@ import job_functions as functions
 import pytest
 from array_requests import ScriptedArray, by_key, end_all, end_task, key_requests
 from array_requests import status as task_status
-from job_requests import IMPATIENT, Mock, Scripted, job_request, leave_exit, status
+from job_requests import IMPATIENT, Scripted, job_request, leave_exit, status
 
 from examlops_dagster.core.seams import LEFT_RUNNING
 from examlops_dagster.errors import (
@@ -17,20 +17,7 @@ from examlops_dagster.errors import (
     LaunchError,
 )
 from examlops_dagster.formats import decode
-from examlops_dagster.orchestrators import submitting
 from examlops_dagster.schedulers.folder import JobFolder
-
-
-@pytest.fixture
-def mock(tmp_path):
-    found = Mock(tmp_path)
-    yield found
-    found.orchestrator.close()
-
-
-@pytest.fixture(autouse=True)
-def short_delays(monkeypatch):
-    monkeypatch.setattr(submitting, "SUBMIT_DELAY_SECONDS", 0.01)
 
 
 def run(mock, scripted, *, patience=IMPATIENT, pause=None, **how):
@@ -88,8 +75,8 @@ def test_b30_a_bad_node_does_not_eat_all_retries_within_a_minute(mock):
     result = run(mock, scripted, patience=patience, pause=pauses.append)
     assert decode(result.value) == 1
     assert [seconds for seconds in pauses if seconds >= 10] == [10, 20, 40]
-    asked = [(s.resources.get("slurm") or {}).get("exclude") for s in scripted.submissions]
-    assert asked == [None, "n1", "n1,n2", "n1,n2,n3"]
+    asked = [s.resources.get("avoid_nodes") for s in scripted.submissions]
+    assert asked == [None, ["n1"], ["n1", "n2"], ["n1", "n2", "n3"]]
 
 
 def test_b30_of_many_keys_each_backs_off_and_keeps_no_other_waiting(mock):

@@ -7,8 +7,8 @@ import threading
 
 import job_functions as functions
 import pytest
-from build_requests import wait_until
 from job_requests import MemoryJobs, job_request
+from waiting import wait_until
 
 from examlops_dagster.core.declarations import Upstream
 from examlops_dagster.errors import AssetBuildError, BuildCancelledError, BuildTimeoutError
@@ -79,9 +79,8 @@ def test_a_cancelled_job_is_gone(slurm, tmp_path, by_us):
         slurm.run(job_request(functions.sleeps, {"folder": str(tmp_path), "seconds": 60}))
     thread.join()
     job_id = slurm.jobs.only.job_id
-    found = subprocess.run(
-        ["squeue", "-h", "-t", "PD,R,CG", "-o", "%i"], capture_output=True, text=True, check=True
-    )
+    argv = ["squeue", "-h", "-t", "PD,R,CG", "-o", "%i"]
+    found = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
     assert job_id not in found.stdout.split()
     assert slurm.jobs.only.state == "CANCELLED"
 

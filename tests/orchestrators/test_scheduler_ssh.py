@@ -13,13 +13,13 @@ from pathlib import Path
 import job_functions as functions
 import pytest
 from array_requests import by_key, key_requests
-from build_requests import wait_until
 from job_requests import IMPATIENT, MemoryJobs, job_request
 from sshd import FAKES, IN_CI, SshServer
+from waiting import wait_until
 
 from examlops_dagster.core.declarations import Upstream
 from examlops_dagster.core.jobs import HpcJob
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import AssetBuildError, LaunchError, UsageError
 from examlops_dagster.formats import decode
 from examlops_dagster.orchestrators import submitting

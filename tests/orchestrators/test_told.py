@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from job_requests import Mock, job_request
+from job_requests import job_request
 
 from examlops_dagster.orchestrators.told import Told
 
@@ -24,13 +24,6 @@ with open_dagster_pipes() as pipes:
 
 class Interrupted(BaseException):
     pass
-
-
-@pytest.fixture
-def mock(tmp_path):
-    found = Mock(tmp_path)
-    yield found
-    found.orchestrator.close()
 
 
 @pytest.mark.parametrize(("second", "repeated"), [("run-1", False), ("run-2", True)])

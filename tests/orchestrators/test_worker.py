@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import worker_functions as functions
-from build_requests import alive, pids_in, request, wait_until
+from build_requests import alive, pids_in, request
+from waiting import wait_until
 
 from examlops_dagster.core.aliases import Metadata
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.errors import AssetBuildError
 from examlops_dagster.formats import content_hash, decode
 from examlops_dagster.orchestrators.calling import name_of, produce, resolve

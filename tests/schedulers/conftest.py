@@ -1,8 +1,7 @@
 import os
-import shutil
-import subprocess
 
 import pytest
+from fluxes import FakeFlux, has_real_flux, run_flux
 from scheduler_kit import FAKES, FakeSlurm, Work
 
 from examlops_dagster.schedulers.flux import FluxScheduler
@@ -10,11 +9,6 @@ from examlops_dagster.schedulers.mock import MockScheduler
 from examlops_dagster.schedulers.slurm import SlurmScheduler
 
 HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
-HAS_FLUX = shutil.which("flux") is not None and not os.environ.get("FAKE_FLUX") and (
-    subprocess.run(["flux", "getattr", "size"], capture_output=True, check=False, timeout=30)
-    .returncode
-    == 0
-)  # fmt: skip
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -50,23 +44,46 @@ class Remembering(SlurmScheduler):
 
 
 @pytest.fixture
-def flux(tmp_path, monkeypatch):
+def flux(request):
     """A Flux: the real one where there is one, else the fake."""
-    if not HAS_FLUX:
-        folder = tmp_path / "flux"
-        folder.mkdir()
-        monkeypatch.setenv("FAKE_FLUX", str(folder))
-        monkeypatch.setenv("PATH", f"{FAKES}{os.pathsep}{os.environ['PATH']}")
-    yield FluxScheduler()
-    if not HAS_FLUX:
-        subprocess.run(["flux", "cancel", "--all"], check=False, timeout=60, capture_output=True)
+    if not has_real_flux():
+        request.getfixturevalue("fake_instance")
+    found = RememberingFlux()
+    yield found
+    found.cancel(found.jobs)
+
+
+class RememberingFlux(FluxScheduler):
+    """Knows what it submitted; others may use the same instance."""
+
+    def __init__(self):
+        super().__init__()
+        self.jobs = []
+
+    def submit(self, submission):
+        found = super().submit(submission)
+        self.jobs.extend(found)
+        return found
 
 
 @pytest.fixture
-def fake_flux(flux):
-    if HAS_FLUX:
-        pytest.skip("plays a situation with the fake, and a real Flux is here")
-    return flux
+def fake_flux(fake_instance):
+    return FluxScheduler()
+
+
+@pytest.fixture(params=["fake", *(["real"] if has_real_flux() else [])])
+def flux_command(request):
+    """Run `flux`: the fake, and a real one too where there is one."""
+    if request.param == "fake":
+        request.getfixturevalue("fake_instance")
+    return run_flux
+
+
+@pytest.fixture
+def fake_instance(tmp_path, monkeypatch):
+    found = FakeFlux(tmp_path / "flux", monkeypatch)
+    yield found
+    found.close()
 
 
 @pytest.fixture

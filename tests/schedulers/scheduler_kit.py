@@ -1,23 +1,15 @@
-"""What the tests of schedulers share: jobs, waiting, scripted commands."""
+"""What the tests of schedulers share: jobs, their states, scripted commands."""
 
 import json
-import time
 import uuid
 from datetime import datetime, timezone
 from pathlib import Path
 
+from waiting import wait_until
+
 from examlops_dagster.schedulers.base import JobRef, Submission, job_name
 
-PATIENCE_SECONDS = 90
 FAKES = Path(__file__).resolve().parents[1] / "fakes"
-
-
-def wait_for(what, seconds=PATIENCE_SECONDS, step=0.1):
-    end = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(step)
-    return found
 
 
 def ended(scheduler, *jobs):
@@ -27,12 +19,12 @@ def ended(scheduler, *jobs):
         found = scheduler.poll(jobs)
         return found if all(status.state.final for status in found.values()) else None
 
-    found = wait_for(look, step=0.3)
+    found = wait_until(look, step=0.3)
     return [found[job] for job in jobs]
 
 
 def reaches(scheduler, job, *states):
-    return wait_for(
+    return wait_until(
         lambda: next((s for s in scheduler.poll([job]).values() if s.state in states), None),
         step=0.2,
     )

@@ -4,12 +4,12 @@ import json
 import os
 import stat
 import subprocess
-import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scheduler_kit import NAME, SUBMITTED_AT, TOKEN, ended, reaches, wait_for
+from scheduler_kit import NAME, SUBMITTED_AT, TOKEN, ended, reaches
 
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import FailureClass, JobRef, JobState, Submission
@@ -120,15 +120,42 @@ def test_a_request_that_cannot_be_met_is_refused_with_the_note():
     assert found.reason == f"alloc: {note}"
 
 
-def test_a_node_that_was_lost_is_no_fault_of_the_program():
-    raised = {"occurred": True, "severity": 0, "type": "node-failure", "note": "node3 went away"}
-    found = look((told(result="FAILED", returncode=1, exception=raised), "", 0))
-    assert found.state is JobState.NODE_FAIL
+@pytest.mark.parametrize(
+    ("kind", "severity", "note", "state", "nodes"),
+    [
+        ("exec", 0, "node failure on n2 (rank 1)", JobState.NODE_FAIL, "n2"),
+        ("exec", 0, "job shell exec error on broker n2 (rank 1): Cannot allocate memory",
+         JobState.NODE_FAIL, "n2"),
+        ("exec", 0, "sdexec service is not loaded on n2 (rank 1)", JobState.NODE_FAIL, "n2"),
+        ("node-failure", 2, "node failure on n2 (shell rank 1)", JobState.NODE_FAIL, "n2"),
+        ("node-failure", 2, "lost contact with job shell", JobState.NODE_FAIL, "n[1-2]"),
+        ("prolog", 0, "prolog exited with code=1 on n2 (rank 1)", JobState.BOOT_FAIL, "n2"),
+        ("prolog", 0, "prolog timed out on n[2-3] (rank 1-2)", JobState.BOOT_FAIL, "n[2-3]"),
+    ],
+)  # fmt: skip
+def test_a_node_that_failed_is_no_fault_of_the_program(kind, severity, note, state, nodes):
+    """It is the one of the job's nodes that a further attempt has to do without."""
+    raised = {"occurred": True, "severity": severity, "type": kind, "note": note}
+    found = look(
+        (told(result="FAILED", returncode=143, nodelist="n[1-2]", exception=raised), "", 0)
+    )
+    assert (found.state, found.nodes, found.exit_code) == (state, nodes, None)
     assert found.state.failure is FailureClass.INFRASTRUCTURE
+    assert found.reason == f"{kind}: {note}"
 
 
-def test_an_exception_that_is_a_warning_changes_nothing():
-    raised = {"occurred": True, "severity": 3, "type": "deprecated", "note": "x"}
+def test_a_program_that_speaks_of_nodes_fails_by_itself():
+    note = "task 0 (host n2): start failed: /node failure on n2 (rank 1): No such file or directory"
+    raised = {"occurred": True, "severity": 0, "type": "exec", "note": note}
+    found = look((told(result="FAILED", returncode=127, nodelist="n2", exception=raised), "", 0))
+    assert (found.state, found.exit_code) == (JobState.FAILED, 127)
+
+
+@pytest.mark.parametrize(
+    ("severity", "kind"), [(3, "deprecated"), (2, "node-failure"), (2, "epilog")]
+)
+def test_an_exception_that_is_not_fatal_changes_nothing(severity, kind):
+    raised = {"occurred": True, "severity": severity, "type": kind, "note": "x"}
     found = look((told(result="COMPLETED", returncode=0, waitstatus=0, exception=raised), "", 0))
     assert (found.state, found.reason) == (JobState.COMPLETED, "")
 
@@ -255,6 +282,36 @@ def test_jobs_wait_for_room_and_then_run(fake_flux, work):
     assert ended(fake_flux, second)[0].state is JobState.COMPLETED
 
 
+def test_a_lost_node_ends_its_jobs_and_is_told(fake_instance, fake_flux, work):
+    ends = {
+        "node1": work("sleep 60", resources={"constraint": "rank:0"}),
+        "node2": work("sleep 60", resources={"constraint": "host:node2"}),
+    }
+    refs = {node: fake_flux.submit(job)[0] for node, job in ends.items()}
+    for node, ref in refs.items():
+        assert reaches(fake_flux, ref, JobState.RUNNING).nodes == node
+    fake_instance.lose("node2")
+    (status,) = ended(fake_flux, refs["node2"])
+    assert (status.state, status.nodes) == (JobState.NODE_FAIL, "node2")
+    assert status.reason == "exec: node failure on node2 (rank 1)"
+    assert fake_flux.poll([refs["node1"]])[refs["node1"]].state is JobState.RUNNING
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, JobState.COMPLETED), (3, JobState.NODE_FAIL)])
+def test_a_nested_instance_goes_on_without_its_second_node(
+    fake_instance, fake_flux, work, code, state
+):
+    """It is told as an exception that is not fatal; only a failure is put down to it."""
+    job = work(f"while [ ! -e go ]; do sleep 0.1; done; exit {code}", resources={"nodes": 2})
+    (ref,) = fake_flux.submit(job)
+    assert reaches(fake_flux, ref, JobState.RUNNING).nodes == "node[1-2]"
+    fake_instance.lose("node2")
+    time.sleep(0.3)
+    assert fake_flux.poll([ref])[ref].state is JobState.RUNNING
+    (job.folder / "go").touch()
+    assert ended(fake_flux, ref)[0].state is state
+
+
 def test_without_an_instance_nothing_is_known(fake_flux, work, monkeypatch):
     monkeypatch.delenv("FAKE_FLUX")
     for ask in (
@@ -291,102 +348,3 @@ def test_a_purged_job_of_the_instance_is_unknown(fake_flux, work):
     )
     assert fake_flux.poll([ref])[ref].state is JobState.UNKNOWN
     assert fake_flux.find(ref.token, SUBMITTED_AT) == []
-
-
-class TestTheFake:
-    """That it answers like facts/flux.md 13."""
-
-    @pytest.fixture(autouse=True)
-    def instance(self, fake_flux):
-        pass
-
-    def flux(self, *argv, **more):
-        environment = {**os.environ, **more}
-        return subprocess.run(
-            ["flux", *argv],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=environment,
-        )
-
-    def test_ids_are_in_the_letters_of_the_locale(self):
-        assert self.flux("submit", "-n1", "true", LC_ALL="C.UTF-8").stdout.startswith("ƒ")
-        assert self.flux("submit", "-n1", "true", LC_ALL="C").stdout.startswith("f")
-        assert self.flux("job", "id", "--to=dec", "ƒ26wQeXcb").stdout == "2434038497280\n"
-        assert (
-            self.flux("job", "id", "--to=kvs", "2434038497280").stdout
-            == "job.0000.0236.b800.0000\n"
-        )
-
-    @pytest.mark.parametrize(
-        ("argv", "code", "stderr"),
-        [
-            ("submit -n1 --queue=batch true", 1, "[Errno 22] 'batch' is not a valid queue\n"),
-            ("batch s.sh", 1, "flux-batch: ERROR: No such file or directory: 's.sh'\n"),
-            ("submit -n1 -m x sleep 60", 2, "usage: flux submit [OPTIONS...] COMMAND [ARGS...]\n"
-             "flux submit: error: unrecognized arguments: -m\n"),
-            ("submit -t 2:00:00 -n1 true", 1,
-             "flux-submit: ERROR: invalid Flux standard duration\n"),
-            ("jobs --json f123", 1, "JobID f123 unknown\n"),
-            ("cancel f123", 1, "flux-cancel: ERROR: ƒ23: unknown job id\n"),
-            ("cancel notanid", 2, "usage: flux cancel [OPTIONS] [JOBID...]\n"
-             "flux-cancel: error: argument JOBID...: invalid JobID value: 'notanid'\n"),
-            ("job status f123", 1, "flux-job: f123: No such job\n"),
-            ("job attach f123", 1, "flux-job: Failed to attach to f123: No such job\n"),
-            ("job eventlog f123", 1, "flux-job: job f123 not found\n"),
-        ],
-    )  # fmt: skip
-    def test_refusals_are_literal(self, argv, code, stderr):
-        found = self.flux(*argv.split(), LC_ALL="C.UTF-8")
-        assert (found.returncode, found.stderr, found.stdout) == (code, stderr, "")
-
-    def test_a_running_and_an_ended_job_have_the_keys_of_flux(self):
-        number = self.flux("submit", "-n1", "bash", "-c", "exit 7").stdout.strip()
-        assert self.flux("job", "status", number).returncode == 7
-        one = json.loads(self.flux("jobs", "--json", number).stdout)
-        assert list(one) == [
-            "t_depend", "t_priority", "t_sched", "t_run", "t_cleanup", "t_inactive", "duration",
-            "name", "cwd", "ntasks", "ncores", "nnodes", "priority", "ranks", "nodelist", "success",
-            "result", "waitstatus", "id", "t_submit", "state", "username", "userid", "urgency",
-            "runtime", "status", "returncode", "dependencies", "jobid", "annotations", "exception",
-        ]  # fmt: skip
-        assert (one["waitstatus"], one["returncode"], one["result"]) == (1792, 7, "FAILED")
-        assert json.loads(self.flux("jobs", "-a", "-c0", "--json").stdout) == {"jobs": [one]}
-
-    def test_text_has_the_columns_of_flux(self):
-        number = self.flux("submit", "-n1", "sleep", "60", LC_ALL="C.UTF-8").stdout.strip()
-        wait_for(lambda: " R " in self.flux("jobs").stdout)
-        head, line = self.flux("jobs", LC_ALL="C.UTF-8").stdout.splitlines()
-        assert head == "       JOBID USER     NAME       ST NTASKS NNODES     TIME INFO"
-        assert line.startswith(f"{number:>12} ")
-        assert line.endswith("s node1")
-
-    def test_attach_tells_output_and_end(self):
-        number = self.flux(
-            "submit", "-n1", "bash", "-c", "echo to-kvs; echo e >&2; exit 7"
-        ).stdout.strip()
-        found = self.flux("job", "attach", number)
-        assert (found.returncode, found.stdout) == (7, "to-kvs\n")
-        assert found.stderr == "flux-job: task(s) exited with exit code 7\ne\n"
-
-    def test_a_flux_line_anywhere_in_a_script_is_an_option(self, tmp_path):
-        script = tmp_path / "d2.sh"
-        script.write_text("#!/bin/sh\n# flux: --bogus\n")
-        found = self.flux("batch", "-n1", str(script))
-        assert found.returncode == 2
-        assert "argument parsing failed at" in found.stderr
-
-    def test_a_script_runs_once_whatever_the_slots(self, tmp_path):
-        script = tmp_path / "s.sh"
-        script.write_text(
-            textwrap.dedent("""\
-            #!/bin/sh
-            echo "$1 ${FLUX_JOB_ID:-none} ${FLUX_ENCLOSING_ID:+nested}"
-            """)
-        )
-        out = tmp_path / "out"
-        number = self.flux("batch", "-n4", f"--output={out}", str(script), "a b").stdout.strip()
-        assert self.flux("job", "status", number).returncode == 0
-        assert out.read_text() == "a b none nested\n"

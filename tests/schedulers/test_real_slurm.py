@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from scheduler_kit import ended, reaches, wait_for
+from scheduler_kit import ended, reaches
+from waiting import wait_until
 
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import FailureClass, JobState
@@ -102,7 +103,7 @@ def test_a_request_that_can_never_start_is_told(real_slurm, work, resources, rea
         ended(real_slurm, failed)
         resources = {"slurm": {"dependency": f"afterok:{failed.job_id}"}}
     (ref,) = real_slurm.submit(work("true", resources=resources))
-    wait_for(lambda: real_slurm.poll([ref])[ref].never_starts, step=0.3)
+    wait_until(lambda: real_slurm.poll([ref])[ref].never_starts, step=0.3)
     status = real_slurm.poll([ref])[ref]
     assert status.state is JobState.PENDING
     assert status.reason in reasons

@@ -3,10 +3,10 @@
 import os
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from scheduler_kit import ended, reaches, wait_for
+from scheduler_kit import ended, reaches
+from waiting import is_alive, wait_until
 
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import JobState, Scheduler
@@ -114,19 +114,19 @@ def test_a_cancelled_job_is_cancelled_and_its_program_gone(scheduler, work):
     job = work("echo $$ > pid; exec sleep 300")
     (ref,) = scheduler.submit(job)
     reaches(scheduler, ref, JobState.RUNNING)
-    pid = wait_for(lambda: _read(job.folder / "pid"))
+    pid = wait_until(lambda: _read(job.folder / "pid"))
     scheduler.cancel([ref])
     (status,) = ended(scheduler, ref)
     assert status.state is JobState.CANCELLED
     assert status.exit_code != 0
-    wait_for(lambda: not _is_alive(pid))
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_program_that_traps_the_signal_is_cancelled_all_the_same(scheduler, work):
     """The exit code of the trap says nothing (facts/slurm.md 2.1, facts/flux.md 4)."""
     job = work("trap 'exit 5' TERM; touch ready; while :; do sleep 0.1; done")
     (ref,) = scheduler.submit(job)
-    wait_for((job.folder / "ready").exists)
+    wait_until((job.folder / "ready").exists)
     reaches(scheduler, ref, JobState.RUNNING)
     scheduler.cancel([ref])
     assert ended(scheduler, ref)[0].state is JobState.CANCELLED
@@ -168,7 +168,7 @@ def test_the_tasks_that_are_in_the_queue_already_are_left_out(scheduler, work):
 def test_one_task_can_be_cancelled_and_the_others_go_on(scheduler, work):
     job = work("touch ready.$index; while [ ! -e go ]; do sleep 0.1; done", array=3)
     refs = scheduler.submit(job)
-    wait_for(lambda: len(list(job.folder.glob("ready.*"))) == 3)
+    wait_until(lambda: len(list(job.folder.glob("ready.*"))) == 3)
     reaches(scheduler, refs[1], JobState.RUNNING)
     scheduler.cancel([refs[1]])
     assert ended(scheduler, refs[1])[0].state is JobState.CANCELLED
@@ -206,11 +206,3 @@ def _read(path):
         return int(path.read_text())
     except (OSError, ValueError):
         return None
-
-
-def _is_alive(pid):
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    except OSError:
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"

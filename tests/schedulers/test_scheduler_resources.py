@@ -11,6 +11,8 @@ from examlops_dagster.errors import UsageError
 from examlops_dagster.schedulers.options import flux_request, sbatch_options
 from examlops_dagster.schedulers.resources import (
     Resources,
+    avoided,
+    avoiding,
     merged,
     parse_resources,
     parse_time,
@@ -190,6 +192,33 @@ def test_an_extra_that_has_a_portable_name_is_pointed_to_it():
 def test_extras_of_the_other_scheduler_do_nothing():
     assert sbatch(flux={"urgency": 20}) == []
     assert flux(slurm={"nice": 5}) == ["--ntasks=1"]
+
+
+def test_nodes_that_failed_are_excluded_besides_what_the_user_excludes():
+    assert sbatch(**avoiding({}, ["n7"])) == ["--exclude=n7"]
+    asked = {"slurm": {"exclude": "n1,n2"}}
+    assert sbatch(**avoiding(asked, ["n[7-8]"])) == ["--exclude=n1,n2,n[7-8]"]
+    assert sbatch(**avoiding({"slurm": {"exclude": ["n1", "n2"]}}, ["n7"])) == [
+        "--exclude=n1,n2,n7"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "requires"),
+    [
+        (None, "-host:n7,n[8-9]"),
+        ("big", "(big) -host:n7,n[8-9]"),
+        ("a100|h100", "(a100|h100) -host:n7,n[8-9]"),
+    ],
+)
+def test_nodes_that_failed_are_a_constraint_of_flux_besides_that_of_the_user(constraint, requires):
+    asked = avoiding({"constraint": constraint}, ["n7", "n[8-9]"])
+    assert flux(**asked) == ["--ntasks=1", f"--requires={requires}"]
+
+
+def test_a_node_is_avoided_once_and_none_where_none_is_known():
+    assert avoided(avoiding(avoiding({}, ["n7"]), ["n8", "n7", ""])) == ("n7", "n8")
+    assert avoiding({"gpus": 1}, [""]) == {"gpus": 1}
 
 
 def test_flux_gets_every_option_of_one_task():

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from sshd import NOISE, SshServer
+from waiting import wait_until
 
 from examlops_dagster.errors import LaunchError, UsageError
 from examlops_dagster.schedulers.commands import OF_QUERIES
@@ -143,8 +144,7 @@ def test_only_a_question_is_asked_again_where_the_connection_is_lost(runner, tmp
     program.chmod(0o700)
 
     def cut():
-        while not (tmp_path / "runs").exists():
-            time.sleep(0.02)
+        wait_until((tmp_path / "runs").exists)
         os.kill(master, signal.SIGKILL)
 
     master = master_of(runner)

@@ -3,7 +3,7 @@ from datetime import datetime, timezone
 import pytest
 
 from examlops_dagster.core.jobs import HpcJob
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.schedulers.base import JobRef
 from examlops_dagster.schedulers.flux import FluxScheduler
 from examlops_dagster.schedulers.slurm import SlurmScheduler

@@ -19,6 +19,10 @@ def model(**upstream):
 def fails(**upstream):
     raise RuntimeError("broken")
 
+def closes(**upstream):
+    sys.stdout.close()
+    return 1
+
 def forks(**upstream):
     import os
     pid = os.fork()
@@ -112,6 +116,20 @@ def test_the_result_is_left_in_the_folder(job, tmp_path):
     assert len(result["code_version"]) == 16
 
 
+def test_the_error_says_that_it_was_the_import_that_failed(job, tmp_path):
+    folder = make_folder(tmp_path)
+    job("--asset", "m", "--entrypoint", "no_such_module:f", "--folder", str(folder))
+    error = json.loads((folder / "out" / "error.json").read_text())
+    assert error["reason"].startswith("no_such_module:f does not resolve: ModuleNotFoundError")
+
+
+def test_a_function_may_close_its_stdout(job, tmp_path):
+    folder = make_folder(tmp_path)
+    done = job("--asset", "m", "--entrypoint", "user_module:closes", "--folder", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert (folder / "out" / "value.json").read_text() == "1"
+
+
 def test_a_module_of_a_file_is_loaded_from_there(job, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     file = tmp_path / "elsewhere" / "json.py"  # a name that the standard library has too
@@ -142,5 +160,7 @@ def test_importing_the_job_loads_neither_dagster_nor_a_database():
         "print([n for n in ('dagster', 'sqlalchemy', 'sqlite3', 'psycopg', 'typer') "
         "if n in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.strip() == "[]"

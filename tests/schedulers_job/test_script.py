@@ -11,6 +11,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import wait_until
 
 from examlops_dagster.schedulers import script as module
 from examlops_dagster.schedulers.folder import JobFolder
@@ -56,7 +57,7 @@ def test_every_value_survives_quoting_on_one_line(words):
     assert "\n" not in quoted
     assert "\r" not in quoted
     done = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {quoted}"], capture_output=True, check=True
+        ["bash", "-c", f"printf '%s\\0' {quoted}"], capture_output=True, check=True, timeout=60
     )
     assert done.stdout.decode().split("\0")[:-1] == words
 
@@ -95,8 +96,7 @@ def test_a_signal_is_passed_on_and_recorded(tmp_path, number, limit):
         "time.sleep(60)\n"
     )
     folder, process = start(tmp_path, [sys.executable, "-c", program], limit_seconds=limit)
-    while not (folder.path / "ready").exists():
-        time.sleep(0.01)
+    wait_until((folder.path / "ready").exists)
     process.send_signal(number)
     process.communicate(timeout=30)
     found = folder.exit("token1")
@@ -109,8 +109,7 @@ def test_a_signal_is_passed_on_and_recorded(tmp_path, number, limit):
 def test_the_end_that_a_scheduler_asks_for_reaches_the_children_too(tmp_path, number, limit):
     argv = ["sh", "-c", "sleep 61 & echo $! > new; mv new child; wait"]
     folder, process = start(tmp_path, argv, limit_seconds=limit)
-    while not (folder.path / "child").exists():
-        time.sleep(0.01)
+    wait_until((folder.path / "child").exists)
     child = psutil.Process(int((folder.path / "child").read_text()))
     process.send_signal(number)
     process.communicate(timeout=30)
@@ -133,14 +132,13 @@ def test_a_program_that_reads_its_input_finds_the_end_of_it(tmp_path):
 
 def test_a_signal_during_set_up_is_recorded(tmp_path):
     folder, process = start(tmp_path, ["true"], setup=["touch ready", "sleep 0.5"])
-    while not (folder.path / "ready").exists():
-        time.sleep(0.01)
+    wait_until((folder.path / "ready").exists)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert folder.exit("token1").code == 143
 
 
-@pytest.mark.parametrize("limit", [1, 0.5])
+@pytest.mark.parametrize("limit", [2, 1.5])
 def test_the_limit_ends_the_program_and_its_children(tmp_path, limit):
     argv = ["sh", "-c", "sleep 61 & echo $! > child; wait"]
     started = time.monotonic()
@@ -165,7 +163,7 @@ def test_what_an_attempt_before_left_is_put_aside(tmp_path):
     folder.messages.write_text("old\n")
     folder.outputs.mkdir()
     (folder.outputs / "result.json").write_text("{}")
-    subprocess.run(["bash", str(folder.script)], check=False, cwd=folder.path)
+    subprocess.run(["bash", str(folder.script)], check=False, cwd=folder.path, timeout=60)
     assert code == folder.exit("token1").code == 3
     assert not folder.messages.exists()
     assert not folder.outputs.exists()
@@ -193,6 +191,7 @@ def test_tasks_of_an_array_know_their_index_and_write_files_of_their_own(tmp_pat
             capture_output=True,
             check=True,
             text=True,
+            timeout=60,
         )
         assert done.stdout == f"{key} {index}\n"
         assert task.exit("t").code == 0

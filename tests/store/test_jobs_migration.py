@@ -2,11 +2,12 @@
 
 from datetime import datetime, timezone
 
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.store import migrations
 from examlops_dagster.store.engine import Database
-from examlops_dagster.store.migrations import MIGRATIONS, migrate
+from examlops_dagster.store.migrations import migrate
+from examlops_dagster.store.tables import MIGRATIONS
 
 
 def test_jobs_of_an_older_version_are_kept(tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import pytest
 from examlops_dagster.errors import StoreError
 from examlops_dagster.store import migrations
 from examlops_dagster.store.engine import Connection, Database
-from examlops_dagster.store.migrations import MIGRATIONS, migrate
+from examlops_dagster.store.migrations import migrate
+from examlops_dagster.store.tables import MIGRATIONS
 
 ROOT = Path(__file__).parents[2]
 TABLES = {"builds", "versions", "heads", "holds", "claims", "first_seen", "declarations",
@@ -129,6 +130,6 @@ def test_many_processes_may_create_it_at_once(empty):
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    ends = [(p.communicate()[1], p.returncode) for p in processes]
+    ends = [(p.communicate(timeout=120)[1], p.returncode) for p in processes]
     assert ends == [("", 0)] * 4
     assert numbers(empty) == list(range(1, len(MIGRATIONS) + 1))

@@ -19,6 +19,9 @@ def test_policy_and_audit_hold_for_requests_over_http(fresh_site):
         "  - {name: ask first, action: asset_materialize, when: actor == 'api' and "
         "asset == 'jpcp_features', effect: require_approval}\n"
     )
+    steps = site.ask("/api/plan", name="jpcp_model")["steps"]
+    said = {step["name"]: step["policy"] and step["policy"]["decision"] for step in steps}
+    assert (said["jpcp_features"], said["jpcp_model"]) == ("require_approval", "deny")
     assert "no models" in ask("jpcp_model", 403)["error"]
     waiting = ask("jpcp_features", 409)["error"]
     assert waiting.startswith("Waiting for approval")

@@ -8,7 +8,8 @@ import socket
 import psutil
 import pytest
 from homes import run_program
-from served import INSTANCE, TOKEN, Served, is_gone, until
+from served import INSTANCE, TOKEN, Served, until
+from waiting import is_alive
 
 SLOW = """\
 import time
@@ -129,7 +130,7 @@ def test_nothing_lives_on_when_it_is_killed(fresh_site):
     assert all("--heartbeat" in _words(child) for child in others if "dagster" in _words(child))
     fresh_site.process.kill()
     fresh_site.process.wait()
-    until(lambda: is_gone(daemon), seconds=30)
+    until(lambda: not is_alive(daemon), seconds=30)
     for child in others:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
@@ -150,7 +151,7 @@ def test_dagster_itself_goes_on_without_us(fresh_site):
 def daemons(found):
     """Give the processes of Dagster's daemon that the server has started."""
     children = psutil.Process(found.process.pid).children()
-    return [c.pid for c in children if "dagster._daemon" in _words(c) and not is_gone(c.pid)]
+    return [c.pid for c in children if "dagster._daemon" in _words(c) and is_alive(c.pid)]
 
 
 def _words(process):

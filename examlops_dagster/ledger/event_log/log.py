@@ -11,14 +11,14 @@ from dagster import (
     AssetCheckEvaluation,
     AssetCheckSeverity,
     AssetMaterialization,
-    DagsterInstance,
 )
 
 from examlops_dagster.core.graph import Graph
-from examlops_dagster.core.seams import Attempt, BuildState, Node, Read, Record
+from examlops_dagster.core.records import Attempt, BuildState, Node, Read, Record
 from examlops_dagster.core.sinks import check_name
 from examlops_dagster.ledger.builds import BuildsLedger, utc_now
 from examlops_dagster.ledger.event_log.in_flight import InFlight
+from examlops_dagster.ledger.event_log.instance import open_instance
 from examlops_dagster.ledger.event_log.taken_over import TakenOver
 from examlops_dagster.ledger.outlets import (
     Batch,
@@ -142,5 +142,10 @@ def open_event_log(home_folder: Path, database: Database, graph: Graph) -> Event
         platform.db of that home.
     graph
         Declared names and edges.
+
+    Raises
+    ------
+    StoreError
+        If Dagster's storage cannot be used.
     """
-    return EventLog(DagsterInstance.from_config(str(home_folder)), database, graph)
+    return EventLog(open_instance(home_folder), database, graph)

@@ -10,9 +10,10 @@ from dagster import (
     DagsterInstance,
 )
 
-from examlops_dagster.core.graph import Graph, Nodes, key_path
+from examlops_dagster.core.graph import Graph, key_path
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.partitions import DynamicSpace
-from examlops_dagster.core.seams import Snapshot
+from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.store.engine import Database
 

@@ -8,7 +8,8 @@ from dagster import AssetKey, AssetMaterialization, DagsterInstance, MetadataVal
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.graph import key_path
-from examlops_dagster.ledger.outlets import REPORTED, Batch, Outlets
+from examlops_dagster.ledger.emissions import REPORTED
+from examlops_dagster.ledger.outlets import Batch, Outlets
 from examlops_dagster.ledger.tags import DATA_VERSION_TAG, OUTLET_TAG, VERSION_TAG
 
 SHOWN_DATASETS = 100

@@ -1,0 +1,79 @@
+"""The right to build a node, which one build at a time has."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from examlops_dagster.core.records import Claim, Node
+from examlops_dagster.dagster_bridge.build_context import BuildContext
+from examlops_dagster.dagster_bridge.pauses import pause
+from examlops_dagster.dagster_bridge.runtime import Runtime
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+CLAIM_POLL_SECONDS = 0.5
+
+
+class NodeClaim:
+    """Keeps everybody else from building a node; as a context, taken and given back.
+
+    Parameters
+    ----------
+    context, runtime
+        Of the step, or of the tick.
+    node
+        Asset and partition.
+    """
+
+    def __init__(self, context: BuildContext, runtime: Runtime, node: Node) -> None:
+        self.node = node
+        self.token = os.urandom(16).hex()
+        self._context = context
+        self._runtime = runtime
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def try_to_take(self) -> bool:
+        """Claim the node, unless somebody else builds it now."""
+        return self._asked() is None
+
+    def take(self) -> None:
+        """Claim the node; waits for who builds it now."""
+        told: Claim | None = None
+        while True:
+            held = self._asked()
+            if held is None:
+                if told is not None:  # what others wrote meanwhile
+                    self._runtime.event_log.sync()
+                return
+            if told is None or told.token != held.token:
+                told = held
+                self._context.log.info(
+                    "%s is being built by run %s (process %d on %s); waiting for it",
+                    self.node,
+                    held.run_id or "-",
+                    held.pid,
+                    held.host,
+                )
+            pause(CLAIM_POLL_SECONDS)
+
+    def release(self) -> None:
+        """Give the claim back."""
+        self._runtime.ledger.release(self.node, self.token)
+
+    def _asked(self) -> Claim | None:
+        return self._runtime.ledger.claim(self.node, self.token, self._context.run.run_id)

@@ -1,0 +1,46 @@
+"""What a request for a build asks of a job, and how its errors are made."""
+
+from __future__ import annotations
+
+from examlops_dagster.core.declarations import DEFAULT_TIMEOUT
+from examlops_dagster.core.seams import BuildRequest
+from examlops_dagster.errors import AssetBuildError, UsageError
+from examlops_dagster.schedulers.resources import Resources, parse_resources
+
+
+def resources_of(request: BuildRequest) -> Resources:
+    """Read what a request asks for.
+
+    Raises
+    ------
+    AssetBuildError
+        Names every value that cannot be used.
+    """
+    try:
+        return parse_resources(request.resources)
+    except UsageError as error:
+        raise build_error(request, f"resources: {error}") from error
+
+
+def limit_seconds(request: BuildRequest) -> float | None:
+    """Give the limit of a job's running time; None takes the partition's own.
+
+    ``resources["time"]``, else a limit that somebody stated.
+    """
+    stated = resources_of(request).time_seconds
+    if stated is not None:
+        return stated
+    if request.timeout_seconds is DEFAULT_TIMEOUT or request.timeout_seconds is None:
+        return None
+    return float(request.timeout_seconds)
+
+
+def build_error(
+    request: BuildRequest,
+    reason: str,
+    details: str = "",
+    kind: type[AssetBuildError] = AssetBuildError,
+) -> AssetBuildError:
+    """Give the error of a build."""
+    node = request.node
+    return kind(node.asset, reason, partition=node.partition, details=details)
