@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
-from examlops_dagster.core.seams import Node, Record
+from examlops_dagster.core.records import Node, Record
 from examlops_dagster.core.versions import next_version
-from examlops_dagster.ledger.rows import dump_reads, from_epoch
+from examlops_dagster.ledger.rows import dump_reads, from_epoch, load_reads, select
 from examlops_dagster.store.engine import Connection
+
+
+def read_heads(connection: Connection, nodes: Iterable[Node] | None) -> dict[Node, Record]:
+    """Give what exists of nodes, or of all."""
+    rows = select(
+        connection,
+        "SELECT asset, partition, version, data_version, code_version, built_from, built_at, "
+        "build_id, run_id FROM heads",
+        nodes,
+    )
+    return {
+        Node(row[0], row[1]): Record(
+            row[2],
+            row[3],
+            row[4],
+            None if row[5] is None else load_reads(row[5]),
+            from_epoch(row[6]),
+            row[7],
+            row[8],
+        )
+        for row in rows
+    }
 
 
 def allot_version(connection: Connection, node: Node, data_version: str, now: datetime) -> int:
@@ -60,3 +83,20 @@ def set_head(
         run_id=record.run_id,
         event_id=event_id,
     )
+
+
+def advance_head(connection: Connection, node: Node, record: Record, event_id: int) -> None:
+    """Make a record that rests on an event the current one of its node, inside a transaction.
+
+    Not where a later event has been read already; the id alone does not tell (SQLite gives that of
+    a deleted event anew), nor does the time.
+    """
+    rows = connection.execute(
+        "SELECT 1 FROM heads WHERE asset = :asset AND partition = :partition "
+        "AND event_id > :event_id AND built_at >= :built_at",
+        **node._asdict(),
+        event_id=event_id,
+        built_at=record.built_at.timestamp(),
+    )
+    if not rows:
+        set_head(connection, node, record, event_id)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from examlops_dagster.core.graph import Graph, Nodes, key_path
-from examlops_dagster.core.seams import Node, Read, Record
-from examlops_dagster.ledger.heads import allot_version, set_head
+from examlops_dagster.core.graph import Graph, key_path
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.records import Node, Read, Record
+from examlops_dagster.ledger.heads import advance_head, allot_version
 from examlops_dagster.ledger.rows import dump_reads
 from examlops_dagster.store.engine import Connection
 
@@ -44,7 +45,7 @@ def record_outside(
         return
     version = allot_version(connection, node, data_version, at)
     reads = reads_before(connection, nodes, node, event_id)
-    set_head(
+    advance_head(
         connection, node, Record(version, data_version, None, reads, at, run_id=run_id), event_id
     )
     connection.execute(

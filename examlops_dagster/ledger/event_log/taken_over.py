@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy
@@ -19,22 +19,21 @@ from dagster import (
 )
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 from dagster._core.event_api import EventLogRecord
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
 from examlops_dagster.core.declarations import NodeType
-from examlops_dagster.core.graph import Nodes, key_path
-from examlops_dagster.core.outlets import DatasetEvent, Emission
-from examlops_dagster.core.seams import BuildState, Node, Record, Snapshot
+from examlops_dagster.core.emissions import DatasetEvent, Emission
+from examlops_dagster.core.graph import key_path
+from examlops_dagster.core.nodes import Nodes
+from examlops_dagster.core.records import BuildState, Node, Record
+from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.ledger.emissions import REPORTED, publish, record_reported, restore
 from examlops_dagster.ledger.event_log.names import Names
-from examlops_dagster.ledger.heads import set_head
-from examlops_dagster.ledger.outlets import (
-    REPORTED,
-    publish,
-    record_reported,
-    restore,
-)
+from examlops_dagster.ledger.heads import advance_head
+from examlops_dagster.ledger.holds import drop_holds
 from examlops_dagster.ledger.outside import (
     fill_inputs,
     misnamed,
@@ -54,6 +53,10 @@ from examlops_dagster.ledger.tags import (
 from examlops_dagster.store.engine import Connection
 
 PAGE = 1000
+
+LONGEST_COMMIT = timedelta(seconds=60)
+"""Between an event that is seen and one of a lower id that was stored at the same time and is seen
+later: Postgres gives an id when a transaction begins to store, not when it ends."""
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +88,8 @@ class TakenOver(Names):
             )
             if wiped:
                 self._drop_wiped(connection)
+            if current is None:
+                read_until = self._surely_read_until(read_until)
             for record in self._events_after(read_until):
                 self._apply(connection, record)
                 if current is None:
@@ -117,6 +122,33 @@ class TakenOver(Names):
                 sqlalchemy.text("SELECT max(wipe_timestamp) FROM asset_keys")
             )
         return str(wiped_at or "")
+
+    def _surely_read_until(self, event_id: int) -> int:
+        """Give the id up to which no event can be missing, where ids are not in order of storing.
+
+        Events behind it are read again; each is taken over once.
+        """
+        storage = self.instance.event_log_storage
+        if not isinstance(storage, SqlEventLogStorage):
+            return event_id
+        table = SqlEventLogStorageTable.c
+        with storage.index_connection() as connection:
+            made = connection.execute(
+                sqlalchemy.select(table.timestamp)
+                .where(table.id <= event_id)
+                .order_by(table.id.desc())
+                .limit(1)
+            ).scalar()
+            if made is None:
+                return 0
+            found = connection.execute(
+                sqlalchemy.select(table.id)
+                .where(table.timestamp < made - LONGEST_COMMIT)
+                .where(table.id <= event_id)
+                .order_by(table.id.desc())
+                .limit(1)
+            ).scalar()
+        return int(found or 0)
 
     def _events_after(self, cursor: int) -> Iterable[EventLogRecord]:
         found: list[EventLogRecord] = []
@@ -228,11 +260,7 @@ class TakenOver(Names):
         state = BuildState(row[7])
         if state is not BuildState.UNCHANGED:
             if state is not BuildState.SUCCEEDED:
-                connection.execute(
-                    "DELETE FROM holds WHERE asset = :asset AND partition = :partition",
-                    asset=row[0],
-                    partition=row[1],
-                )
+                drop_holds(connection, [Node(row[0], row[1])])
             state = BuildState.SUCCEEDED
         connection.execute(
             "UPDATE builds SET event_id = :event_id, state = :state, "
@@ -244,7 +272,7 @@ class TakenOver(Names):
         )
         node = Node(row[0], row[1])
         record = Record(row[2], row[3], row[4], load_reads(row[5]), at, build_id, row[6])
-        set_head(connection, node, record, event_id)
+        advance_head(connection, node, record, event_id)
         publish(connection, build_id, node, row[6], at)
         return True
 
@@ -291,7 +319,7 @@ class TakenOver(Names):
         head = Record(
             version, data_version, code_version, load_reads(str(text)), at, build_id, entry.run_id
         )
-        set_head(connection, node, head, record.storage_id)
+        advance_head(connection, node, head, record.storage_id)
 
     def _drop_wiped(self, connection: Connection) -> None:
         """Forget what was wiped in Dagster: an asset, or some of its partitions."""
