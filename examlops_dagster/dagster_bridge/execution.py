@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import queue
+import signal
 import sys
 import threading
 import time
@@ -30,7 +31,8 @@ from dagster._core.execution.plan.objects import ErrorSource
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.plan.step import ExecutionStep
 
-from examlops_dagster.dagster_bridge.interrupts import Signals, is_meant, noted_signals
+from examlops_dagster.dagster_bridge.interrupts import Signals, is_here, is_meant, noted_signals
+from examlops_dagster.dagster_bridge.one_at_a_time import OneAtATime
 from examlops_dagster.dagster_bridge.pauses import BUSY_THREADS, Stop, Waiter
 from examlops_dagster.dagster_bridge.places import Place, Places
 from examlops_dagster.dagster_bridge.steps import StepsByKind
@@ -100,6 +102,10 @@ class _Ended:
     error: BaseException | None
 
 
+class _AtRest:
+    """No thread calls a function."""
+
+
 class _Execution:
     def __init__(
         self,
@@ -115,8 +121,11 @@ class _Execution:
         self._stop = Stop()
         self._turns = threading.BoundedSemaphore(BUSY_THREADS)
         self._first_turns = threading.BoundedSemaphore(BUSY_THREADS)
+        self._functions = OneAtATime(lambda: self._said.put(("", _AtRest())))
         self._running: dict[str, _Step] = {}
-        self._said: queue.SimpleQueue[tuple[str, DagsterEvent | _Ended]] = queue.SimpleQueue()
+        self._said: queue.SimpleQueue[tuple[str, DagsterEvent | _Ended | _AtRest]] = (
+            queue.SimpleQueue()
+        )
         self._changed = True
         """Whether steps may have become ready since steps were started."""
 
@@ -141,11 +150,13 @@ class _Execution:
         for step in self._active.take(lambda s: self._places.of(s) is Place.WAITING, None):
             self._start_thread(step, Place.WAITING)
         if not any(step.place is Place.HELPER for step in self._running.values()):
-            for step in self._active.take(lambda s: self._places.of(s) is not Place.WAITING, 1):
-                if self._running and self._places.of(step) is Place.HELPER:
-                    self._start_thread(step, Place.HELPER)
-                else:
-                    yield from self._run(step)
+            with self._functions.claimed() as holds:
+                places = {Place.HELPER, Place.MAIN} if holds else {Place.HELPER}
+                for step in self._active.take(lambda s: self._places.of(s) in places, 1):
+                    if self._running and self._places.of(step) is Place.HELPER:
+                        self._start_thread(step, Place.HELPER)
+                    else:
+                        yield from self._run(step)
         yield from self._active.concurrency_event_iterator(self._context)
 
     def _run(self, step: ExecutionStep) -> Iterator[DagsterEvent]:
@@ -167,16 +178,16 @@ class _Execution:
         here = contextvars.copy_context()  # a flow of Prefect, of which a build is a subflow
         threading.Thread(
             target=here.run,
-            args=(self._run_in_thread, context, place),
+            args=(self._run_in_thread, context, self._waiter(step, place)),
             name=step.key,
             daemon=True,
         ).start()
 
-    def _run_in_thread(self, context: StepExecutionContext, place: Place) -> None:
+    def _run_in_thread(self, context: StepExecutionContext, waiter: Waiter) -> None:
         key = context.step.key
         ended = _Ended(None)
         try:
-            with self._waiter(place).at_work():
+            with waiter.at_work():
                 if not self._stop.is_asked:
                     for event in dagster_event_sequence_for_step(context):
                         self._said.put((key, event))
@@ -184,10 +195,13 @@ class _Execution:
             ended = _Ended(error)
         self._said.put((key, ended))
 
-    def _waiter(self, place: Place) -> Waiter:
+    def _waiter(self, step: ExecutionStep, place: Place) -> Waiter:
         if place is not Place.WAITING:
             return Waiter(self._stop)
-        return Waiter(self._stop, self._turns, self._first_turns, lambda: len(self._running))
+        functions = None if self._places.is_ours(step) else self._functions
+        return Waiter(
+            self._stop, self._turns, self._first_turns, lambda: len(self._running), functions
+        )
 
     def _hear(self, seconds: float) -> Iterator[DagsterEvent]:
         """Pass on what the threads said; wait for it, if there is nothing yet."""
@@ -199,7 +213,10 @@ class _Execution:
         except queue.Empty:
             return
 
-    def _heard(self, key: str, what: DagsterEvent | _Ended) -> Iterator[DagsterEvent]:
+    def _heard(self, key: str, what: DagsterEvent | _Ended | _AtRest) -> Iterator[DagsterEvent]:
+        if isinstance(what, _AtRest):
+            self._changed = True
+            return
         step = self._running[key]
         if isinstance(what, DagsterEvent):
             step.said.append(what)
@@ -239,7 +256,11 @@ class _Execution:
         if not self._running:
             return "interrupted"
         count = f"{len(self._running)} step{'' if len(self._running) == 1 else 's'} that waited"
-        ends = "what they wait for is ended" if self._stop.is_meant else "their jobs go on"
+        ends = "their jobs go on"
+        if self._stop.is_meant:
+            ends = "what they wait for is ended"
+        elif self._stop.number == signal.SIGINT and is_here(self._context.dagster_run.tags):
+            ends = "jobs of plain assets are ended, all others go on"
         return f"interrupted; {count}: {ends}"
 
     def _stop_all(self) -> None:
@@ -250,7 +271,7 @@ class _Execution:
         if not self._stop.is_asked:
             run, number = self._context.dagster_run, self._signals.last()
             meant = is_meant(self._context.instance, run.run_id, run.tags, number)
-            self._stop.ask(meant=meant)
+            self._stop.ask(meant=meant, number=number)
 
     def _leave(self) -> None:
         """Have the threads leave their jobs, if an error broke the execution off."""

@@ -105,8 +105,9 @@ def waiting_executor(init_context: InitExecutorContext) -> WaitingExecutor:
     """Let many steps wait for jobs in one process, so that independent branches run side by side.
 
     A step of ours that goes to a scheduler, to Prefect or to an orchestrator of another package
-    waits in a thread; one that is built locally, and a plain Dagster asset, run as under Dagster's
-    in-process executor. For ``build_definitions(executor=...)`` and ``Definitions``; ``exa`` uses
+    waits in a thread, and so does a plain Dagster asset or op that requires one of our Pipes
+    clients (`PipesSlurmClient` tells more, and how to switch it off). One that is built locally,
+    and any other plain asset, run as under Dagster's in-process executor. For ``build_definitions(executor=...)`` and ``Definitions``; ``exa`` uses
     it by itself. Config: ``execution: {config: {max_concurrent: 1000, retries: {enabled: {}}}}``.
     Pools hold as under Dagster's executors.
     """

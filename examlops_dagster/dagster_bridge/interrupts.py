@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from examlops_dagster.ledger.tags import PROCESS_TAG
 
@@ -37,6 +38,11 @@ def is_meant(
     if run is not None and run.status is DagsterRunStatus.CANCELING:
         return True
     return PROCESS_TAG in tags and number == signal.SIGINT
+
+
+def is_here(tags: Mapping[str, str]) -> bool:
+    """Tell whether a run is part of this process, as in a notebook, and not launched by Dagster."""
+    return GRPC_INFO_TAG not in tags
 
 
 class Signals:

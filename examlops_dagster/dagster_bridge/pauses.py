@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from dagster import DagsterExecutionInterruptedError
+
+from examlops_dagster.dagster_bridge.one_at_a_time import OneAtATime
 
 BUSY_THREADS = 4
 """How many of the threads that wait may do something else than wait at one time, and how many of
@@ -33,6 +35,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.is_meant = False
+        self.number: int | None = None
+        """Of the signal that interrupted; None where it is not known."""
         self._asked = threading.Event()
 
     @property
@@ -40,10 +44,11 @@ class Stop:
         """Whether the steps are interrupted."""
         return self._asked.is_set()
 
-    def ask(self, *, meant: bool) -> None:
+    def ask(self, *, meant: bool, number: int | None = None) -> None:
         """Interrupt the steps; the first one who asks says what for."""
         if not self._asked.is_set():
             self.is_meant = meant
+            self.number = number
             self._asked.set()
 
     def wait(self, seconds: float) -> bool:
@@ -64,6 +69,9 @@ class Waiter:
         Are held instead until its first pause in which time passes.
     crowd
         Gives how many there are of them.
+    functions
+        Lets the function of a step that is not ours be called; it takes turns only where that
+        waits, in `launching`. None for a step of ours.
     """
 
     def __init__(
@@ -72,11 +80,15 @@ class Waiter:
         turns: threading.Semaphore | None = None,
         first_turns: threading.Semaphore | None = None,
         crowd: Callable[[], int] = lambda: 1,
+        functions: OneAtATime | None = None,
     ) -> None:
         self.stop = stop
         self._turns = turns
         self._next_turns = first_turns or turns
         self._crowd = crowd
+        self._functions = functions
+        if functions is not None:
+            functions.expect()
         self._turn: threading.Semaphore | None = None
         self._is_interrupted = False
 
@@ -84,12 +96,21 @@ class Waiter:
     def at_work(self) -> Iterator[None]:
         """Have the pauses of this thread be those of this waiter."""
         _here.waiter = self
-        self.take_turn()
         try:
-            yield
+            with self._turned() if self._functions is None else self._functions.called():
+                yield
         finally:
-            self.give_turn()
             _here.waiter = None
+
+    @contextmanager
+    def launching(self) -> Iterator[None]:
+        """See `launching`."""
+        if self._functions is None:
+            yield
+            return
+        with self._functions.interrupted(), self._turned():
+            self.pause(0)  # nothing is begun after an interrupt
+            yield
 
     def pause(self, seconds: float) -> None:
         """See `pause`."""
@@ -107,6 +128,14 @@ class Waiter:
             raise DagsterExecutionInterruptedError("The step was interrupted while it waited.")
         if had_turn:
             self.take_turn()
+
+    @contextmanager
+    def _turned(self) -> Iterator[None]:
+        self.take_turn()
+        try:
+            yield
+        finally:
+            self.give_turn()
 
     def take_turn(self) -> None:
         """Wait until few enough others are busy."""
@@ -162,6 +191,14 @@ def long_wait(*, pauses: bool) -> Iterator[None]:
         yield
     finally:
         waiter.take_turn()  # also after an interrupt, which many get at once
+
+
+@contextmanager
+def launching() -> Iterator[None]:
+    """Let other functions be called while that of this plain asset waits for a job."""
+    waiter = _waiter()
+    with nullcontext() if waiter is None else waiter.launching():
+        yield
 
 
 def _waiter() -> Waiter | None:

@@ -9,7 +9,6 @@ import shlex
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -26,7 +25,8 @@ from dagster._core.pipes.client import PipesClientCompletedInvocation
 from examlops_dagster.core.declarations import DEFAULT_TIMEOUT, Declaration
 from examlops_dagster.core.jobs import HpcJob
 from examlops_dagster.core.seams import BuildRequest
-from examlops_dagster.dagster_bridge.pauses import pause
+from examlops_dagster.dagster_bridge.pauses import launching, pause
+from examlops_dagster.dagster_bridge.pipes_databases import Databases
 from examlops_dagster.dagster_bridge.pipes_reader import HeardReader, session_of
 from examlops_dagster.dagster_bridge.pipes_session import (
     Step,
@@ -36,7 +36,6 @@ from examlops_dagster.dagster_bridge.pipes_session import (
     was_meant,
 )
 from examlops_dagster.errors import AssetBuildError, ExamlopsError, UsageError
-from examlops_dagster.home import Home
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.orchestrators.ends import Patience
 from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
@@ -44,9 +43,6 @@ from examlops_dagster.schedulers.base import Scheduler
 from examlops_dagster.schedulers.choose import make_scheduler
 from examlops_dagster.schedulers.resources import merged
 from examlops_dagster.schedulers.script import job_python, rerooted
-from examlops_dagster.store.engine import Database
-from examlops_dagster.store.hosts import check_host
-from examlops_dagster.store.migrations import migrate
 
 Context: TypeAlias = AssetExecutionContext | OpExecutionContext
 SCHEDULER_VARIABLE = "EXAMLOPS_HPC_SCHEDULER"
@@ -58,6 +54,12 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
     A resource: ``Definitions(resources={"pipes_slurm": PipesSlurmClient()})``. A job succeeds when
     its exit file says so, the scheduler does not contradict, and Dagster Pipes, where the program
     opened it, was closed without an exception.
+
+    Under `waiting_executor` the steps whose op requires it wait in a thread each, so that their
+    jobs run side by side. Functions themselves are called one at a time, as by Dagster's
+    in-process executor, and others are while one is in `run`; that is where an interrupt reaches
+    it. The op tag ``examlops/waits`` set to ``false`` keeps a step in the main thread;
+    ``true`` puts one there whose client is inside of another resource.
 
     Parameters
     ----------
@@ -71,6 +73,8 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
     """
 
     _scheduler_name: ClassVar[str]
+    waits_by_pauses = True
+    """Under `waiting_executor` its steps wait in a thread each, unless an op's tag says otherwise."""
 
     def __init__(
         self,
@@ -84,6 +88,8 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
         self.env = dict(env or {})
         self._scheduler = scheduler
         self._patience = patience
+        self._orchestrator: SchedulerOrchestrator | None = None
+        self._databases = Databases()
         self._lock = threading.Lock()
         self._calls: Counter[tuple[str, str, int, str]] = Counter()
 
@@ -175,7 +181,7 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
             environment={**self.env, **(env or {})},
             pipes={**session.context_data, **step.range},
         )
-        with closing(_database_of(context)) as database:
+        with launching(), self._databases.of(context.instance) as database:
             jobs = StepJobs(HpcJobs(database), fingerprints, again=step.is_again)
             result = self._run(request, jobs, reader)
         reader.hand_over()
@@ -185,10 +191,7 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
 
     def _run(self, request: BuildRequest, jobs: StepJobs, reader: HeardReader) -> Mapping[str, str]:
         try:
-            orchestrator = SchedulerOrchestrator(
-                jobs, self._chosen(), os.environ, patience=self._patience
-            )
-            return orchestrator.run(request).provenance
+            return self._shared().over(jobs).run(request).provenance
         except AssetBuildError as error:
             reader.hand_over(failed=True)
             text = "\n".join(part for part in (error.reason, error.details) if part)
@@ -198,14 +201,21 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
         finally:
             reader.said.end()
 
-    def _chosen(self) -> Scheduler:
+    def _shared(self) -> SchedulerOrchestrator:
+        """Give what asks and cancels for all calls, also of a thousand steps in threads."""
         with self._lock:
-            if self._scheduler is None:
-                mock = os.environ.get(SCHEDULER_VARIABLE, "").strip() == "mock"
-                self._scheduler = "mock" if mock else self._scheduler_name
-            if isinstance(self._scheduler, str):
-                self._scheduler = make_scheduler(self._scheduler)
-            return self._scheduler
+            if self._orchestrator is None:
+                self._orchestrator = SchedulerOrchestrator(
+                    None, self._made(), os.environ, patience=self._patience
+                )
+            return self._orchestrator
+
+    def _made(self) -> Scheduler:
+        found = self._scheduler
+        if found is None:
+            mock = os.environ.get(SCHEDULER_VARIABLE, "").strip() == "mock"
+            found = "mock" if mock else self._scheduler_name
+        return make_scheduler(found) if isinstance(found, str) else found
 
     def _fingerprints(
         self, context: OpExecutionContext, step: Step, argv: Sequence[str], name: str | None
@@ -250,19 +260,6 @@ def _argv(
     if not argv:
         raise UsageError("run(command=...) names no program")
     return (*argv, *map(str, args))
-
-
-def _database_of(context: OpExecutionContext) -> Database:
-    """Open the platform.db of the instance's home, in which jobs are remembered."""
-    home = Home(Path(context.instance.root_directory), exists=True, environment=os.environ)
-    database = Database(home.database)
-    try:
-        migrate(database)
-        check_host(database)
-    except BaseException:
-        database.close()
-        raise
-    return database
 
 
 def _facts(job: HpcJob | None) -> dict[str, Any]:

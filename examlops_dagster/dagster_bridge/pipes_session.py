@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from dagster import OpExecutionContext
-from dagster._core.storage.tags import ASSET_RESUME_RETRY_TAG, GRPC_INFO_TAG, RESUME_RETRY_TAG
+from dagster._core.storage.tags import ASSET_RESUME_RETRY_TAG, RESUME_RETRY_TAG
 
 from examlops_dagster.core.jobs import HpcJob
-from examlops_dagster.core.seams import Node
-from examlops_dagster.dagster_bridge.interrupts import is_meant
+from examlops_dagster.core.records import Node
+from examlops_dagster.dagster_bridge.interrupts import is_here, is_meant
 from examlops_dagster.dagster_bridge.pauses import stop_here
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.schedulers.folder import JobFolder
@@ -95,12 +95,12 @@ def was_meant(context: OpExecutionContext) -> Callable[[int | None], bool]:
     stop = stop_here()
 
     def meant(number: int | None) -> bool:
-        if stop is not None and stop.is_asked:
-            return stop.is_meant
         tags = context.run.tags
-        if is_meant(context.instance, context.run_id, tags, number):
-            return True
-        return number == signal.SIGINT and GRPC_INFO_TAG not in tags
+        if stop is not None and stop.is_asked:
+            number, ends = stop.number, stop.is_meant
+        else:
+            ends = is_meant(context.instance, context.run_id, tags, number)
+        return ends or (number == signal.SIGINT and is_here(tags))
 
     return meant
 

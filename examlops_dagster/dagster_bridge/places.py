@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +20,10 @@ from examlops_dagster.orchestrators.registry import choose
 
 ORCHESTRATOR_TAG = "examlops/orchestrator"
 IN_PROCESS_TAG = "examlops/in_process"
+WAITS_TAG = "examlops/waits"
+"""Of an op that is not ours: ``true`` or ``false``, whether it waits in a thread."""
 _BUILDS = "examlops_builds"
+_SAID = {"true": True, "false": False}
 
 
 class Place(Enum):
@@ -30,7 +34,7 @@ class Place(Enum):
     HELPER = "helper"
     """Its function is called in a worker process: any thread can wait for that one."""
     WAITING = "waiting"
-    """It waits for a job, in a thread of its own."""
+    """It waits for a job, in a thread of its own; a plain Dagster asset by one of our clients."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,14 @@ class Places:
             found = self._places[step.key] = self._place(step)
         return found
 
+    def is_ours(self, step: ExecutionStep) -> bool:
+        """Tell whether a step builds an asset of ours."""
+        return self._builds(step) is not None
+
     def _place(self, step: ExecutionStep) -> Place:
         builds = self._builds(step)
         if builds is None:
-            return Place.MAIN
+            return Place.WAITING if self._waits_by_itself(step) else Place.MAIN
         location = builds.location
         declaration = location.graph.declarations[builds.name]
         try:
@@ -89,12 +97,34 @@ class Places:
         limited = declaration.timeout_seconds is not None or declaration.command
         return Place.HELPER if limited and not here else Place.MAIN
 
+    def _waits_by_itself(self, step: ExecutionStep) -> bool:
+        """Tell whether the function of a step that is not ours may be called in a thread.
+
+        It is where a resource of the step waits by our pauses, as our clients of Pipes do, unless
+        its tag says otherwise.
+        """
+        op = self._op(step)
+        if op is None or _is_async(_function(op)):  # Dagster has one event loop for a run
+            return False
+        said = step.tags.get(WAITS_TAG)
+        if said in _SAID:
+            return _SAID[said]
+        if said is not None:
+            text = f"{step.key}: the tag {WAITS_TAG} is {said!r} → true or false; it is left out"
+            self._context.log.warning(text)
+        resources = self._context.scoped_resources_builder.resource_instance_dict
+        return any(
+            getattr(resources.get(key), "waits_by_pauses", False) is True
+            for key in op.required_resource_keys
+        )
+
     def _builds(self, step: ExecutionStep) -> Builds | None:
+        op = self._op(step)
+        return None if op is None else getattr(_function(op), _BUILDS, None)
+
+    def _op(self, step: ExecutionStep) -> OpDefinition | None:
         definition = self._context.job_def.get_node(step.node_handle).definition
-        if not isinstance(definition, OpDefinition):
-            return None
-        body = getattr(definition.compute_fn, "decorated_fn", None)
-        return getattr(body, _BUILDS, None)
+        return definition if isinstance(definition, OpDefinition) else None
 
     def _orchestrator(self, declared: str | None, location: Location) -> str:
         found = self._chosen.get(declared)
@@ -110,3 +140,11 @@ class Places:
         orchestrator = location.orchestrator(name, location.runtime(instance).jobs)
         waits_for = getattr(orchestrator, "waits_for", None)
         return True if waits_for is None else bool(waits_for(declaration))
+
+
+def _function(op: OpDefinition) -> Any:
+    return getattr(op.compute_fn, "decorated_fn", None)
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)

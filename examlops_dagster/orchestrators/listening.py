@@ -1,4 +1,4 @@
-"""Listens to a program that runs on this machine, as to a job: over files of its own."""
+"""Listens to another process of this machine, as to a job: over files of its own."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from examlops_dagster.core.seams import BuildRequest, BuildResult
 from examlops_dagster.errors import AssetBuildError
+from examlops_dagster.orchestrators.counted import Counted
 from examlops_dagster.orchestrators.outlets import read_outlets
-from examlops_dagster.orchestrators.programs import speaking
-from examlops_dagster.orchestrators.reported import Reported, exception_text
+from examlops_dagster.orchestrators.programs import about, speaking
+from examlops_dagster.orchestrators.reported import exception_text
 from examlops_dagster.schedulers.messages import Message, MessageFile
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Listening:
-    """Passes on what a program says while it runs, and holds its success against that.
+    """Passes on what a program or a function says while it runs; see Counted.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ class Listening:
     Attributes
     ----------
     variables
-        What the program has to get.
+        What it has to get.
     """
 
     def __init__(self, request: BuildRequest) -> None:
         self._request = request
-        self._reported = Reported.of(request)
+        self._counted = Counted(request)
         self._ended = threading.Event()
         self._attempt = 0
         self.variables: Mapping[str, str] = {}
@@ -54,12 +54,16 @@ class Listening:
         self._outlets = self._folder / "outlets.jsonl"
         self._messages = MessageFile(self._folder / "messages.jsonl")
         try:
-            self.variables = speaking(
-                self._request,
-                context=self._folder / "pipes.json",
-                messages=self._messages.path,
-                outlets=self._outlets,
-            )
+            self.variables = {
+                **self._request.environment,
+                **about(self._request),
+                **speaking(
+                    self._request,
+                    context=self._folder / "pipes.json",
+                    messages=self._messages.path,
+                    outlets=self._outlets,
+                ),
+            }
             self._thread = threading.Thread(target=self._follow, name="examlops-pipes", daemon=True)
             self._thread.start()
         except BaseException:
@@ -75,38 +79,25 @@ class Listening:
     ) -> None:
         try:
             self._finish()
-            if isinstance(error, AssetBuildError) and self._messages.closed is not None:
-                told = exception_text(self._messages.closed.exception)
+            closed = self._messages.closed
+            if (
+                isinstance(error, AssetBuildError)
+                and closed is not None
+                # the exception of a function is told already, with its stack
+                and (self._request.declaration.command or not error.details)
+            ):
+                told = exception_text(closed.exception)
                 error.details = "\n".join(part for part in (told, error.details) if part)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def result(self, result: BuildResult) -> BuildResult:
-        """Add what the program said to the result of one that ended well.
-
-        Raises
-        ------
-        AssetBuildError
-            If it opened Dagster Pipes and did not close it, or closed it with an exception.
-        """
+        """Add what was said to the result of what ended well; see Counted."""
         self._finish()
-        if self._messages.opened:
-            closed = self._messages.closed
-            if closed is None:
-                raise self._error("its program opened Dagster Pipes and never closed it")
-            failed = closed.exception
-            if failed is not None:
-                said = str(failed.get("message") or failed.get("name") or "failed").strip()
-                raise self._error(f"its program closed Dagster Pipes with {said}")
         events, problems = read_outlets(self._outlets)
         for problem in problems:
-            self._hear(Message("log", {"level": "WARNING", "message": problem}))
-        return replace(
-            result,
-            data_version=self._reported.data_version,
-            metadata=self._reported.metadata,
-            events=(*events, *self._reported.events),
-        )
+            self._counted.hear(Message("log", {"level": "WARNING", "message": problem}))
+        return self._counted.result(result, events)
 
     def _follow(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
@@ -125,19 +116,6 @@ class Listening:
     def _pass_on(self, messages: list[Message]) -> None:
         if self._attempt != self._messages.attempt:
             self._attempt = self._messages.attempt
-            self._reported.clear()
-            self._tell("restarted", {})
+            self._counted.restarted()
         for message in messages:
-            self._hear(message)
-
-    def _hear(self, message: Message) -> None:
-        self._reported.hear(message)
-        self._tell(message.method, message.params)
-
-    def _tell(self, method: str, params: Mapping[str, Any]) -> None:
-        if self._request.heard is not None:
-            self._request.heard(method, params)
-
-    def _error(self, reason: str) -> AssetBuildError:
-        node = self._request.node
-        return AssetBuildError(node.asset, reason, partition=node.partition)
+            self._counted.hear(message)

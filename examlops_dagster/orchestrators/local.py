@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import pickle
 import sys
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from examlops_dagster.core.seams import BuildRequest, BuildResult, Value
@@ -18,6 +19,7 @@ from examlops_dagster.errors import (
     ResultError,
 )
 from examlops_dagster.formats import dumps
+from examlops_dagster.orchestrators.call_pipes import CallHere
 from examlops_dagster.orchestrators.calling import Outcome, describe, name_of, produce
 from examlops_dagster.orchestrators.listening import Listening
 from examlops_dagster.orchestrators.messages import (
@@ -30,10 +32,11 @@ from examlops_dagster.orchestrators.messages import (
 )
 from examlops_dagster.orchestrators.pool import WorkerPool
 from examlops_dagster.orchestrators.process import START_SECONDS, WorkerDiedError, WorkerProcess
-from examlops_dagster.orchestrators.programs import versions_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_logger = logging.getLogger(__name__)
 
 _PROVENANCE = {"orchestrator": "local"}
 
@@ -44,7 +47,8 @@ class LocalOrchestrator:
     A request without a limit runs in this process. One with a limit runs in a worker process,
     which is kept for later builds and ended, with all that it started, when the limit passes.
     The limit counts from the call of the function until its result arrives; importing its
-    module has a limit of its own, 300 s. A ``command`` always runs below a worker.
+    module has a limit of its own, 300 s. A ``command`` always runs below a worker. Functions and
+    commands have Dagster Pipes, as in a job.
 
     Parameters
     ----------
@@ -100,19 +104,27 @@ class LocalOrchestrator:
             return self._run_command(request)
         if self.in_process or request.timeout_seconds is None:
             return _run_here(request)
-        return self._run_in_worker(request, _function_call(request))
+        return self._run_function(request)
+
+    def _run_function(self, request: BuildRequest) -> BuildResult:
+        call = _function_call(request)
+        with contextlib.ExitStack() as stack:
+            try:
+                listening = stack.enter_context(Listening(request))
+            except OSError as error:  # the build is worth more than its messages
+                _logger.warning("%s is built without Dagster Pipes: %s", request.node, error)
+                return self._run_in_worker(request, call)
+            call = replace(call, variables=listening.variables)
+            return listening.result(self._run_in_worker(request, call))
 
     def _run_command(self, request: BuildRequest) -> BuildResult:
-        with Listening(request) as listening:
-            node = request.node
-            environment = {
-                **request.environment,
-                "EXAMLOPS_ASSET": node.asset,
-                "EXAMLOPS_PARTITION": node.partition,
-                "EXAMLOPS_UPSTREAM": json.dumps(versions_of(request)),
-                **listening.variables,
-            }
-            call = CommandCall(request.declaration.command, environment)
+        with contextlib.ExitStack() as stack:
+            try:
+                listening = stack.enter_context(Listening(request))
+            except OSError as error:
+                reason = f"the files by which its program speaks cannot be written: {error}"
+                raise _error(AssetBuildError, request, reason) from error
+            call = CommandCall(request.declaration.command, listening.variables)
             return listening.result(self._run_in_worker(request, call))
 
     def _run_in_worker(self, request: BuildRequest, call: Call) -> BuildResult:
@@ -142,19 +154,23 @@ class LocalOrchestrator:
 def _run_here(request: BuildRequest) -> BuildResult:
     declaration, node = request.declaration, request.node
     assert declaration.function is not None
-    try:
-        outcome = produce(
-            declaration.function,
-            request.arguments,
-            node=node,
-            node_type=declaration.node_type,
-            serializer=declaration.serializer,
-        )
-    except ResultError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise _error(AssetBuildError, request, *describe(error)) from error
-    return outcome.as_result(_PROVENANCE)
+    with CallHere(request) as call:
+        try:
+            outcome = produce(
+                declaration.function,
+                request.arguments,
+                node=node,
+                node_type=declaration.node_type,
+                serializer=declaration.serializer,
+            )
+        except ResultError as error:
+            call.pipes.failed(error, error.reason)
+            raise
+        except (Exception, SystemExit) as error:
+            found = describe(error)
+            call.pipes.failed(error, found.reason)
+            raise _error(AssetBuildError, request, *found) from error
+    return call.result(outcome.as_result(_PROVENANCE))
 
 
 def _build(

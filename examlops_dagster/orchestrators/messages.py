@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from examlops_dagster.core.declarations import NodeType
-from examlops_dagster.core.seams import Node
+from examlops_dagster.core.records import Node
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class FunctionCall:
         Pickled mapping of keyword arguments.
     serializer
         For the value; None picks one.
+    variables
+        Set while it is called.
     """
 
     node: Node
@@ -52,6 +54,7 @@ class FunctionCall:
     file: str | None
     arguments: bytes
     serializer: str | None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

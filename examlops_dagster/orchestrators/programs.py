@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from examlops_dagster.core.partitions import TimeWindowSpace
 from examlops_dagster.core.seams import BuildRequest
+from examlops_dagster.core.windows import TimeWindowSpace
 from examlops_dagster.orchestrators.outlets import OUTLETS_VARIABLE
 from examlops_dagster.schedulers.folder import write_json
+
+_LONGEST_VARIABLE = 100_000
 
 
 def versions_of(request: BuildRequest) -> dict[str, Any]:
     """Give the arguments that are versions of ``deps``: an integer each, or one for each key."""
     edges = {u.name for u in request.declaration.upstreams if u.parameter is None}
     return {n: given for n, given in request.arguments.items() if n in edges and _is_version(given)}
+
+
+def about(request: BuildRequest) -> dict[str, str]:
+    """Give the variables that say what is built, and from what.
+
+    The versions of thousands of keys are too long for one, and stand in the context of Pipes.
+    """
+    upstream = json.dumps(versions_of(request))
+    return {
+        "EXAMLOPS_ASSET": request.node.asset,
+        "EXAMLOPS_PARTITION": request.node.partition,
+        "EXAMLOPS_UPSTREAM": upstream if len(upstream) <= _LONGEST_VARIABLE else "{}",
+    }
 
 
 def _is_version(given: Any) -> bool:
@@ -41,8 +57,10 @@ def speaking(
     context_there
         Where the program finds the context; None for the same path.
     """
-    from dagster_pipes import encode_param  # noqa: PLC0415 - not needed to import this module
-
+    try:
+        from dagster_pipes import encode_param  # noqa: PLC0415 - not needed to import this module
+    except ImportError:  # an installation without dagster: nobody listens
+        return {OUTLETS_VARIABLE: str(outlets)}
     given = request.pipes
     # thousands of tasks have one each, and a job without it fails and is built again
     write_json(context, pipes_context(request) if given is None else given, durable=False)

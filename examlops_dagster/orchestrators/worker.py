@@ -16,14 +16,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from examlops_dagster.errors import ResultError
 from examlops_dagster.formats import dumps
+from examlops_dagster.orchestrators.call_pipes import CallPipes
 from examlops_dagster.orchestrators.calling import Outcome, describe, produce, resolve
 from examlops_dagster.orchestrators.command import run_command
 from examlops_dagster.orchestrators.guard import end_everything, split
@@ -37,6 +38,9 @@ from examlops_dagster.orchestrators.messages import (
     Signal,
     Surroundings,
 )
+
+if TYPE_CHECKING:
+    from dagster_pipes import PipesContext
 
 _GUARD_CHECK_SECONDS = 1.0
 
@@ -80,8 +84,8 @@ class Worker:
             if isinstance(order.call, CommandCall):
                 self._run(order.call)
             else:
-                with self._modules.watched():
-                    self._build(order.call)
+                with self._modules.watched(), _variables(order.call.variables):
+                    self._call(order.call)
 
     def _listen(self) -> None:
         """Take orders also while a function runs, and end when the guard is gone."""
@@ -112,7 +116,18 @@ class Worker:
             else:
                 os.environ[name] = value
 
-    def _build(self, call: FunctionCall) -> None:
+    def _call(self, call: FunctionCall) -> None:
+        """Build, with Dagster Pipes closed before the parent hears of the end."""
+        with CallPipes(lambda: _pipes_context(call)) as pipes:
+            answer, payload = self._build(call, pipes)
+        _flush()
+        self._link.send(answer)
+        if isinstance(answer, Produced) and payload is not None:
+            self._link.send_bytes(payload)
+
+    def _build(
+        self, call: FunctionCall, pipes: CallPipes
+    ) -> tuple[Produced | Failed, bytes | None]:
         answer: Produced | Failed
         payload: bytes | None = None
         try:
@@ -131,13 +146,12 @@ class Worker:
                 outcome.update_detected,
             )
         except ResultError as error:
+            pipes.failed(error, error.reason)
             answer = Failed(error.reason, error.details, unusable=True)
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a function is its failure
             answer = Failed(*describe(error))
-        _flush()
-        self._link.send(answer)
-        if isinstance(answer, Produced) and payload is not None:
-            self._link.send_bytes(payload)
+            pipes.failed(error, answer.reason)
+        return answer, payload
 
     def _produced(
         self, call: FunctionCall, function: Callable[..., Any], arguments: dict[str, Any]
@@ -157,6 +171,29 @@ class Worker:
     def _run(self, call: CommandCall) -> None:
         self._link.send(Signal.STARTED)
         self._link.send(run_command(call))
+
+
+@contextlib.contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables meanwhile, for programs that a function starts too."""
+    former = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in former.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _pipes_context(call: FunctionCall) -> PipesContext:
+    if "DAGSTER_PIPES_CONTEXT" not in call.variables:
+        raise ImportError("the parent has no dagster_pipes")
+    from examlops_dagster.schedulers.pipes_current import context_of  # noqa: PLC0415 - may fail
+
+    return context_of(call.variables)
 
 
 def _extras(outcome: Outcome, call: FunctionCall) -> bytes:

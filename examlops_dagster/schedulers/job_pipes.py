@@ -31,13 +31,16 @@ class JobPipes:
         self._failed: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
-        if "DAGSTER_PIPES_CONTEXT" in os.environ:
-            try:
-                pipes = importlib.import_module("dagster_pipes")
-                self._context = pipes.open_dagster_pipes()
-            except Exception as error:  # noqa: BLE001 - the build is worth more than its messages
-                self._complain(f"without Dagster Pipes ({type(error).__name__}: {error})")
+        try:
+            self._context = self._opened()
+        except Exception as error:  # noqa: BLE001 - the build is worth more than its messages
+            self._complain(f"without Dagster Pipes ({type(error).__name__}: {error})")
         return self
+
+    def _opened(self) -> Any:
+        if "DAGSTER_PIPES_CONTEXT" not in os.environ:
+            return None
+        return importlib.import_module("dagster_pipes").open_dagster_pipes()
 
     def failed(self, error: BaseException, reason: str) -> None:
         """Have an exception told when it is closed; ``reason`` stands for one without words."""

@@ -68,8 +68,10 @@ class SshScheduler:
         self, scheduler: Scheduler, runner: SshRunner, environment: Mapping[str, str]
     ) -> None:
         self.name = scheduler.name
+        self.connection = runner.settings.connection
         self.folders = SshFolders(runner, environment)
         self.tasks_have_ids = bool(getattr(scheduler, "tasks_have_ids", False))
+        self.own_lines = getattr(scheduler, "own_lines", None)
         self._scheduler = scheduler
         self._runner = runner
 

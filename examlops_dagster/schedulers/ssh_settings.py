@@ -61,6 +61,11 @@ class SshSettings:
         return bool(self.workdir)
 
     @property
+    def connection(self) -> tuple[str, ...]:
+        """What decides at which host a command arrives, and as whom."""
+        return (self.host, self.user, self.port, self.key)
+
+    @property
     def destination(self) -> str:
         """The host, and the user where one is named, for people."""
         return f"{self.user}@{self.host}" if self.user else self.host

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,8 +18,8 @@ from examlops_dagster.values import write_atomically
 
 NOT_ASKED = JobStatus(JobState.UNKNOWN)
 _FORMAT = 1
-_CLUSTER_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "FLUX_URI", "EXAMLOPS_HPC_SSH_HOST",
-                      "EXAMLOPS_HPC_SSH_USER")  # fmt: skip
+_CLUSTER_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "FLUX_URI")
+"""That decide whom the commands of this host ask; over SSH those of the other host do."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,24 @@ class Board:
     trouble: str = ""
 
 
-def board_path(scheduler: str, environment: Mapping[str, str]) -> Path:
-    """Give the file that the processes of this user on this host share for one cluster."""
+def board_path(
+    scheduler: str, environment: Mapping[str, str], connection: Sequence[str] = ()
+) -> Path:
+    """Give the file that the processes of this user on this host share for one cluster.
+
+    Parameters
+    ----------
+    connection
+        All that makes up the one over which the cluster is reached; empty for none.
+    """
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     root = (
         Path(runtime) / "examlops"
         if runtime and Path(runtime).is_dir()
         else cache_folder(environment)
     )
-    cluster = "\0".join(environment.get(name, "") for name in _CLUSTER_VARIABLES)
+    named = connection or [environment.get(name, "") for name in _CLUSTER_VARIABLES]
+    cluster = "\0".join(["ssh" if connection else "here", *named])
     digest = hashlib.sha256(cluster.encode(errors="surrogateescape")).hexdigest()[:12]
     return root / "watch" / f"{socket.gethostname()}-{os.getuid()}-{scheduler}-{digest}.json"
 

@@ -48,7 +48,8 @@ class Watcher:
     Parameters
     ----------
     scheduler
-        Is asked. One with ``is_free_to_ask = True`` is asked each time, without a file.
+        Is asked. One with ``is_free_to_ask = True`` is asked each time, without a file; one with a
+        ``connection`` has a file for that.
     environment
         ``EXAMLOPS_HPC_POLL_SECONDS`` (10; never below 5), ``XDG_RUNTIME_DIR``, ``XDG_CACHE_HOME``
         and what names the cluster.
@@ -72,7 +73,8 @@ class Watcher:
         self._interval = poll_seconds(environment)
         self._lost_after = lost_after_seconds
         self._clock = clock
-        self.path = board_path(scheduler.name, environment)
+        connection = getattr(scheduler, "connection", ())
+        self.path = board_path(scheduler.name, environment, connection)
         self._wanted: dict[JobRef, float] = {}
         self._unregistered: set[JobRef] = set()
         self._board = Board()

@@ -272,6 +272,40 @@ def test_each_cluster_has_its_own_file(tmp_path):
     assert all(path.is_relative_to(tmp_path) for path in paths)
 
 
+def over_ssh(environment):
+    from examlops_dagster.schedulers.flux import FluxScheduler
+    from examlops_dagster.schedulers.ssh import SshRunner
+    from examlops_dagster.schedulers.ssh_scheduler import SshScheduler
+    from examlops_dagster.schedulers.ssh_settings import ssh_settings
+
+    runner = SshRunner(ssh_settings(environment), environment)
+    return SshScheduler(FluxScheduler(runner), runner, environment)
+
+
+def test_each_connection_has_its_own_file(tmp_path):
+    base = {
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "EXAMLOPS_ASSET_JOB_DIR": str(tmp_path / "jobs"),
+        "EXAMLOPS_HPC_SSH_HOST": "gateway",
+    }
+    others = [
+        {"EXAMLOPS_HPC_SSH_HOST": "another"},
+        {"EXAMLOPS_HPC_SSH_PORT": "2201"},
+        {"EXAMLOPS_HPC_SSH_PORT": "2202"},
+        {"EXAMLOPS_HPC_SSH_USER": "me"},
+        {"EXAMLOPS_HPC_SSH_KEY": "/of/another"},
+    ]
+    paths = {
+        Watcher(over_ssh(environment), environment).path
+        for environment in [base, *({**base, **other} for other in others)]
+    }
+    assert len(paths) == 6
+    same = {**base, "FLUX_URI": "of this host", "EXAMLOPS_HPC_FORWARD_ENV": "WANDB_*"}
+    assert Watcher(over_ssh(same), same).path in paths
+    unused = {**base, "EXAMLOPS_HPC_TRANSPORT": "local"}  # no connection: that of this host
+    assert Watcher(Asked(), unused).path == board_path("slurm", {"XDG_RUNTIME_DIR": str(tmp_path)})
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [("", 10), ("30", 30), ("1", 5), ("x", 10), ("nan", 10), ("-3", 5)]
 )
@@ -283,7 +317,7 @@ def test_two_real_processes_ask_once(tmp_path):
     log = tmp_path / "log"
     code = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
 from scheduler_kit import a_job
 from test_scheduler_watcher import RUNNING
 from examlops_dagster.schedulers.watcher import Watcher

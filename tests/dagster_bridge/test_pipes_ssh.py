@@ -1,0 +1,258 @@
+"""Our Pipes clients at the other end of SSH: a real sshd, and behind it the fake Flux."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pipes_programs as programs
+import pytest
+import ssh_plain
+from dagster import (
+    AssetCheckSpec,
+    DagsterEventType,
+    MetadataValue,
+    StaticPartitionsDefinition,
+    asset,
+)
+from sshd import FAKES, IN_CI, SshServer
+
+from examlops_dagster import PipesFluxClient, PipesSlurmClient
+from examlops_dagster.ledger.jobs import HpcJobs
+from examlops_dagster.schedulers.ssh import SshRunner
+from examlops_dagster.schedulers.ssh_settings import ssh_settings
+from examlops_dagster.store.engine import Database
+
+HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
+LIMIT_SECONDS = 90
+
+
+@pytest.fixture
+def server(home, tmp_path, monkeypatch):
+    (tmp_path / "server").mkdir()
+    found = SshServer(tmp_path / "server")
+    for name, value in found.variables().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "")
+    yield found
+    SshRunner(ssh_settings(os.environ)).close()
+    subprocess.run(
+        ["flux", "cancel", "--all"], check=False, timeout=60, capture_output=True,
+        env={**os.environ, "PATH": f"{FAKES}:{os.environ['PATH']}",
+             "FAKE_FLUX": str(found.folder / "flux")},
+    )  # fmt: skip
+    found.stop()
+
+
+@pytest.fixture(params=["shared", "staged"])
+def cluster(request, server, awkward_path, monkeypatch):
+    """Give where the folders of jobs are on the other host."""
+    monkeypatch.setenv("EXAMLOPS_ASSET_JOB_DIR", str(awkward_path / "jobs here"))
+    if request.param == "shared":
+        return awkward_path / "jobs here"
+    monkeypatch.setenv("EXAMLOPS_HPC_REMOTE_WORKDIR", str(awkward_path / "work there"))
+    return awkward_path / "work there"
+
+
+def script_of(home, text):
+    return home.write("program.py", textwrap.dedent(text))
+
+
+def run(home, *assets, client=None, partition=None):
+    found = ssh_plain.definitions(assets, client or PipesFluxClient())
+    job = found.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(
+        instance=home.instance, raise_on_error=False, partition_key=partition
+    )
+
+
+def jobs_of(home):
+    database = Database(home.folder / "platform.db")
+    try:
+        return HpcJobs(database).listed(limit=100)
+    finally:
+        database.close()
+
+
+def failure_of(result):
+    [event] = [e for e in result.all_events if e.event_type is DagsterEventType.STEP_FAILURE]
+    return event.step_failure_data.user_failure_data
+
+
+def squares_of(home):
+    script = script_of(home, programs.DAGSTER_SLURM_SCRIPT)
+
+    @asset(check_specs=[AssetCheckSpec("not_empty", asset="squares")])
+    def squares(context, pipes: PipesFluxClient):
+        return pipes.run(context=context, script=script, extras={"number": 4}).get_results()
+
+    return squares
+
+
+def test_a_script_speaks_to_the_run_over_one_connection(home, server, cluster):
+    result = run(home, squares_of(home))
+    assert result.success
+    [event] = home.events("squares")
+    assert event.metadata["total"] == MetadataValue.int(14)
+    assert event.metadata["report"] == MetadataValue.url("https://example.org/report")
+    assert event.metadata["examlops/scheduler"] == MetadataValue.text("flux")
+    assert event.tags["dagster/data_version"] == "squares-4"
+    [check] = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed) == ("not_empty", True)
+    assert any("processing squares on" in text for _, text in programs.lines_of(home, result))
+    [row] = jobs_of(home)
+    assert (row.state, row.node.asset, row.run_id) == ("COMPLETED", "squares", result.run_id)
+    assert event.metadata["examlops/hpc_folder"] == MetadataValue.path(row.folder)
+    assert (cluster / row.token / "run.sh").exists()
+    assert server.logins == 1
+
+
+def test_a_program_that_fails_has_its_exception_and_its_logs(home, server, cluster):
+    script = script_of(home, "print('on stdout')\n" + programs.RAISES)
+
+    @asset
+    def bad(context, pipes: PipesFluxClient):
+        return pipes.run(context=context, script=script).get_results()
+
+    result = run(home, bad)
+    failure = failure_of(result)
+    assert "ValueError: this is why" in failure.description
+    assert "on stdout" in failure.description
+    assert failure.metadata["examlops/hpc_state"].value == "FAILED"
+    assert home.events("bad") == []
+
+
+def test_setup_environment_and_partition_reach_the_program_and_nothing_else(
+    home, server, cluster, awkward_path, monkeypatch
+):
+    said = awkward_path / "said"
+    line = 'printf "%s|" "$FROM_SETUP" "$FROM_ENV" "$EXAMLOPS_PARTITION" "$SECRET" > "$0"'
+    monkeypatch.setenv("SECRET", "of the submitter")
+
+    @asset(partitions_def=StaticPartitionsDefinition(["a", "it's;$b"]))
+    def told(context, pipes: PipesFluxClient):
+        return pipes.run(
+            context=context,
+            command=["sh", "-c", line, said],
+            setup="export FROM_SETUP=1",
+            env={"FROM_ENV": "hush-hush"},
+            resources={"time": "10m"},
+        ).get_results()
+
+    assert run(home, told, partition="it's;$b").success
+    assert said.read_text() == "1|hush-hush|it's;$b||"
+    [row] = jobs_of(home)
+    for folder in (Path(row.folder), cluster / row.token):
+        for path in folder.rglob("*"):
+            assert not path.is_file() or b"hush-hush" not in path.read_bytes(), path
+
+
+def test_a_script_is_the_one_of_the_other_hosts_repository(
+    home, server, cluster, awkward_path, monkeypatch
+):
+    here, there = home.folder / "here", awkward_path / "repository there"
+    for folder in (here, there):
+        folder.mkdir()
+        (folder / "program.py").write_text(f"open({str(awkward_path / 'said')!r}, 'w')"
+                                           f".write({folder.name!r})\n")  # fmt: skip
+    (here / ".git").mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("EXAMLOPS_HPC_REMOTE_REPO", str(there))
+    monkeypatch.setenv("EXAMLOPS_HPC_REMOTE_PYTHON", sys.executable)
+
+    @asset
+    def moved(context, pipes: PipesFluxClient):
+        return pipes.run(context=context, script="program.py").get_results()
+
+    assert run(home, moved).success
+    assert (awkward_path / "said").read_text() == "repository there"
+
+
+def test_a_host_that_refuses_the_login_fails_the_step_and_says_why(
+    home, server, cluster, monkeypatch
+):
+    monkeypatch.setenv("EXAMLOPS_HPC_SSH_KEY", str(server.folder / "stranger"))
+    assert "it refused the login" in failure_of(run(home, squares_of(home))).description
+    assert jobs_of(home) == []
+
+
+# Interrupts, in a process of its own
+
+
+@pytest.fixture
+def slow(home, tmp_path, monkeypatch):
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "slow.py").write_text(ssh_plain.SLOW)
+    monkeypatch.setenv("SLOW_FOLDER", str(folder))
+    assert home.instance
+    yield folder
+    (folder / "go").touch()
+
+
+def start(home, slow):
+    process = subprocess.Popen(
+        [sys.executable, ssh_plain.__file__],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=home.folder,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(list(slow.glob("started-*"))) < ssh_plain.COUNT:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    [found] = home.instance.get_runs()
+    return process, found
+
+
+def end(process, number):
+    process.send_signal(number)
+    process.wait(LIMIT_SECONDS)
+
+
+def running(slow):
+    numbers = [int(path.name.partition("-")[2]) for path in slow.glob("started-*")]
+    return sum(Path(f"/proc/{number}").exists() for number in numbers)
+
+
+def test_terminate_cancels_the_jobs_there(home, server, cluster, slow):
+    process, found = start(home, slow)
+    home.instance.report_run_canceling(found)
+    end(process, signal.SIGINT)
+    assert running(slow) == 0
+    assert {row.state for row in jobs_of(home)} == {"CANCELLED"}
+
+
+def test_a_retry_takes_up_the_jobs_that_outlived_their_run(home, server, cluster, slow):
+    process, found = start(home, slow)
+    end(process, signal.SIGTERM)
+    assert running(slow) == ssh_plain.COUNT
+    (slow / "go").touch()
+    again = ssh_plain.execute(home.instance, parent=found.run_id)
+    assert again.status.value == "SUCCESS"
+    started = {int(path.name.partition("-")[2]) for path in slow.glob("started-*")}
+    names = [f"slow{n}" for n in range(ssh_plain.COUNT)]
+    assert {event.metadata["pid"].value for n in names for event in home.events(n)} == started
+    assert [row.state for row in jobs_of(home)] == ["COMPLETED"] * ssh_plain.COUNT
+
+
+# The real one
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_real_slurm_is_reached_too(home, server, awkward_path, monkeypatch, is_staged):
+    if not HAS_SLURM:
+        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
+        (pytest.fail if IN_CI else pytest.skip)(reason)
+    server.profile(PATH=os.environ["PATH"], SLURM_CONF=os.environ["SLURM_CONF"])
+    monkeypatch.setenv("EXAMLOPS_ASSET_JOB_DIR", str(awkward_path / "here"))
+    if is_staged:
+        monkeypatch.setenv("EXAMLOPS_HPC_REMOTE_WORKDIR", str(awkward_path / "there"))
+    assert run(home, squares_of(home), client=PipesSlurmClient()).success
+    [event] = home.events("squares")
+    assert event.metadata["total"].value == 14
+    assert event.metadata["examlops/scheduler"].value == "slurm"
