@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from examlops_dagster.cli.assets import complete_names
+from examlops_dagster.cli.arguments import complete_names
 from examlops_dagster.cli.common import (
     ExitCode,
     FileOption,
@@ -55,10 +55,12 @@ def lineage(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the OpenLineage events of an asset, newest attempt first; --json as they are sent.
+    """Show the OpenLineage events of an asset.
 
-    They go to EXAMLOPS_OPENLINEAGE_URL, else where OpenLineage's own configuration says, by a
-    sensor of Dagster and after each command that builds. Without either they stay in platform.db.
+    The newest attempts are shown; --json prints the events as they are sent. They go to
+    EXAMLOPS_OPENLINEAGE_URL, else where OpenLineage's own configuration says, by a sensor of
+    Dagster, beside each command that builds, and after one that changes a source. With
+    no backend they stay in platform.db.
     """
     chosen = options(context, module, file, as_json=as_json)
     if undelivered:
@@ -74,7 +76,7 @@ def lineage(
 
 
 def _show(chosen: Options, name: str, limit: int) -> None:
-    from examlops_dagster.core.seams import BuildState
+    from examlops_dagster.core.records import BuildState
     from examlops_dagster.governance.lineage_events import end_of, start_of
     from examlops_dagster.governance.lineage_names import Names
     from examlops_dagster.governance.lineage_rows import facts_of_asset

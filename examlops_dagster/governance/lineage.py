@@ -17,7 +17,6 @@ from examlops_dagster.governance.lineage_backend import (
     RefusedEventError,
     TroubledError,
     UnreachableError,
-    is_configured,
     open_backend,
 )
 from examlops_dagster.governance.lineage_names import Names
@@ -37,7 +36,6 @@ TROUBLES_IN_A_ROW = 3
 """After so many it is the backend that does not work; the next pass begins with other events."""
 
 BATCH = 50
-SECONDS_AFTER_A_COMMAND = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +52,8 @@ class Delivered:
         Events that are still to be delivered.
     outage
         Why the pass ended early; empty if it did not.
+    is_elsewhere
+        Whether that is because another process delivers them.
     """
 
     delivered: int = 0
@@ -61,6 +61,7 @@ class Delivered:
     refused: int = 0
     waiting: int = 0
     outage: str = ""
+    is_elsewhere: bool = False
 
     def __str__(self) -> str:
         text = f"Delivered {self.delivered} lineage events, {self.waiting} wait"
@@ -103,7 +104,7 @@ def deliver(
     if spool.is_empty():
         return Delivered()
     if not spool.lease():
-        return Delivered(outage="another process is delivering them")
+        return Delivered(outage="another process is delivering them", is_elsewhere=True)
     opened = backend
     try:
         opened = opened or open_backend(home)
@@ -117,13 +118,9 @@ def deliver(
             opened.close()
 
 
-def deliver_after_command(database: Database, home: Home) -> None:
-    """Deliver for a moment, after a command that built something; never raises."""
-    try:
-        if is_configured(home):
-            deliver(database, home, seconds=SECONDS_AFTER_A_COMMAND)
-    except Exception:
-        logger.warning("lineage events were not delivered; they wait", exc_info=True)
+def tell_outage(reason: str) -> None:
+    """Say that the backend is left alone for now, and why."""
+    logger.warning("the lineage backend cannot be reached (%s); the events wait", reason)
 
 
 class _Pass:
@@ -243,7 +240,7 @@ class _Pass:
         self._done.outage = reason
         self._note()
         self._spool.failed(reason)
-        logger.warning("the lineage backend cannot be reached (%s); the events wait", reason)
+        tell_outage(reason)
 
     def _note(self) -> None:
         sent, self._sent = self._sent, []

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version as version_of
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 from openlineage.client.event_v2 import (
@@ -45,7 +46,7 @@ from openlineage.client.facet_v2 import (
     tags_job,
 )
 
-from examlops_dagster.core.seams import BuildState, Node, Read
+from examlops_dagster.core.records import BuildState, Node, Read
 from examlops_dagster.governance.lineage_facets import (
     PRODUCER,
     ExamlopsBuildRunFacet,
@@ -113,7 +114,7 @@ def _run_facets(facts: Facts, names: Names, state: RunState) -> Iterator[tuple[s
     yield (
         "processing_engine",
         processing_engine_run.ProcessingEngineRunFacet(
-            version_of("dagster"), name="dagster", openlineageAdapterVersion=__version__
+            _version_of("dagster"), name="dagster", openlineageAdapterVersion=__version__
         ),
     )
     if facts.run_id:
@@ -153,6 +154,11 @@ def _run_facets(facts: Facts, names: Names, state: RunState) -> Iterator[tuple[s
                 facts.error or facts.state.value, "PYTHON", facts.ended.get("trace")
             ),
         )
+
+
+@cache
+def _version_of(distribution: str) -> str:
+    return version(distribution)
 
 
 def _build_facet(facts: Facts, *, ended: bool) -> ExamlopsBuildRunFacet:
