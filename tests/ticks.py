@@ -1,12 +1,16 @@
 """Ticks of automation in this process: what it requests, and the runs that Dagster makes of it."""
 
+import time
+
 from dagster import AssetKey, DagsterRunStatus, build_schedule_context, build_sensor_context
 from dagster._core.definitions.automation_tick_evaluation_context import (
     build_run_requests_with_backfill_policies,
 )
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.remote_origin import (
     InProcessCodeLocationOrigin,
+    ManagedGrpcPythonEnvCodeLocationOrigin,
     RemoteInstigatorOrigin,
     RemoteJobOrigin,
     RemoteRepositoryOrigin,
@@ -20,6 +24,7 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.storage.tags import BACKFILL_ID_TAG
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.utils import make_new_backfill_id
+from dagster._grpc.impl import get_external_sensor_execution
 
 from examlops_dagster.dagster_bridge.due import schedule_name
 
@@ -27,6 +32,13 @@ FORMS = ("conditions", "sensor")
 REPOSITORY = RemoteRepositoryOrigin(
     InProcessCodeLocationOrigin(LoadableTargetOrigin()), "__repository__"
 )
+
+
+def place(location_name):
+    """Give the origin of the repository in a code location of a workspace."""
+    target = LoadableTargetOrigin(module_name=location_name)
+    origin = ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name)
+    return RemoteRepositoryOrigin(origin, "__repository__")
 
 
 class Automation:
@@ -101,7 +113,7 @@ class Automation:
         """Let a requested backfill be taken up, as the sensor daemon does."""
         backfill = PartitionBackfill.from_asset_graph_subset(
             backfill_id=make_new_backfill_id(),
-            backfill_timestamp=0.0,
+            backfill_timestamp=time.time(),
             tags=request.tags,
             dynamic_partitions_store=self.instance,
             asset_graph_subset=request.asset_graph_subset,
@@ -127,11 +139,27 @@ class Automation:
         ) as context:
             return self.repository.get_schedule_def(schedule_name(name)).evaluate_tick(context)
 
-    def turn_off(self, name):
+    def evaluate_in(self, location_name):
+        """Evaluate the sensor as the code server of a location of that name does."""
+        data = get_external_sensor_execution(
+            repo_def=self.repository,
+            code_location_origin=place(location_name).code_location_origin,
+            instance_ref=self.instance.get_ref(),
+            sensor_name="keep_fresh",
+            last_tick_completion_timestamp=None,
+            last_run_key=None,
+            cursor=None,
+            log_key=None,
+            last_sensor_start_timestamp=None,
+        )
+        assert isinstance(data, SensorExecutionData), data
+        return data.run_requests
+
+    def turn_off(self, name, repository=REPOSITORY):
         """Turn a schedule off, as the switch in the UI does."""
         self.instance.add_instigator_state(
             InstigatorState(
-                RemoteInstigatorOrigin(REPOSITORY, name),
+                RemoteInstigatorOrigin(repository, name),
                 InstigatorType.SCHEDULE,
                 InstigatorStatus.STOPPED,
                 ScheduleInstigatorData("0 * * * *"),

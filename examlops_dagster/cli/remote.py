@@ -149,7 +149,7 @@ def run_there(
     for run in answer["runs"]:
         typer.echo(f"Launched {', '.join(run['assets'])}: {_root(url)}{run['url']}")
     if answer["later"]:
-        typer.echo(f"  when these have ended, run again for: {', '.join(answer['later'])}")
+        typer.echo(f"  launched when these have ended well: {', '.join(answer['later'])}")
     if not answer["runs"]:
         typer.echo("Nothing is due.")
 

@@ -14,15 +14,19 @@ from typing import Any
 from dagster import DagsterRun
 
 from examlops_dagster.core.approvals import Fingerprint
+from examlops_dagster.core.asking import slices_to_ask
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.freshness import Manual
 from examlops_dagster.core.plan import Step
-from examlops_dagster.core.seams import Node, Snapshot
-from examlops_dagster.core.status import Judge, State, Status
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.snapshot import Snapshot
+from examlops_dagster.core.status import Judge
+from examlops_dagster.core.verdicts import State, Status
 from examlops_dagster.dagster_bridge.overrides import resources_for
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
-from examlops_dagster.governance.audit_requests import AUTOMATION, MATERIALIZED, Request
-from examlops_dagster.governance.governor import Governor, with_remedy
+from examlops_dagster.governance.governor import Governor
+from examlops_dagster.governance.refusals import with_remedy
+from examlops_dagster.governance.request_rows import AUTOMATION, MATERIALIZED, Request
 from examlops_dagster.governance.wishes import Wish, wishes_of
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.tags import PROCESS_TAG, SLICE_TAG
@@ -73,7 +77,7 @@ def note_gates(runtime: Runtime, judge: Judge, verdicts: Mapping[Node, Status]) 
     """Record what policy keeps automation from building, and ask for the approvals it needs."""
     governor, declarations = governor_of(runtime), judge.nodes.graph.declarations
     for name, gate in judge.snapshot.gates.items():
-        if declarations[name].freshness is Manual:
+        if gate.needs_approval or declarations[name].freshness is Manual:
             continue
         nodes = [
             node
@@ -82,30 +86,21 @@ def note_gates(runtime: Runtime, judge: Judge, verdicts: Mapping[Node, Status]) 
             and verdict.state is State.WAITING_FOR_REQUEST
             and _is_next(judge, node, verdicts)
         ]
-        if nodes:
-            sources = {s for node in nodes for s in _unadopted(judge, node)}
-            governor.note_gate(name, gate, nodes, sources, judge.fingerprint)
+        governor.note_denied(name, gate, nodes, judge.fingerprint)
+    for asked in slices_to_ask(judge, verdicts):
+        governor.ask_for_automation(asked.gate, asked.nodes, judge.fingerprint)
 
 
 def _is_next(judge: Judge, node: Node, verdicts: Mapping[Node, Status]) -> bool:
     """Tell whether all above a node is built: what it would be built from is known then."""
     waiting = (
         verdict
-        for edge, keys in judge.nodes.upstreams(node)
+        for name, keys in judge.nodes.reads(node).items()
         for key in keys
-        if (verdict := verdicts.get(Node(edge.name, key))) is not None and verdict.reasons
+        if (verdict := verdicts.get(Node(name, key))) is not None and verdict.reasons
     )
     declarations = judge.nodes.graph.declarations
     return all(declarations[verdict.node.asset].is_source for verdict in waiting)
-
-
-def _unadopted(judge: Judge, node: Node) -> Iterator[Node]:
-    graph = judge.nodes.graph
-    for edge, keys in judge.nodes.upstreams(node):
-        if graph.declarations[edge.name].is_source and edge.name not in graph.undeclared:
-            for key in keys:
-                if Node(edge.name, key) not in judge.snapshot.records:
-                    yield Node(edge.name, key)
 
 
 def requested_by_automation(runtime: Runtime, steps: Iterable[Step]) -> None:

@@ -27,6 +27,7 @@ from dagster import (
 from dagster._core.definitions.declarative_automation.automation_condition import AutomationResult
 from dagster._core.definitions.declarative_automation.automation_context import AutomationContext
 from dagster._core.definitions.events import AssetKeyPartitionKey
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._utils.warnings import suppress_dagster_warnings
 
 from examlops_dagster.core.freshness import Freshness
@@ -104,11 +105,27 @@ class KeptFresh(AutomationCondition[AssetKey]):
         return found
 
 
+class KeepFresh(AutomationConditionSensorDefinition):
+    """Dagster's sensor of conditions, which tells the location where in the workspace it is.
+
+    A condition is not told.
+    """
+
+    def __init__(self, location: Location, **how: Any) -> None:
+        super().__init__(SENSOR, **how)
+        self._location = location
+
+    def evaluate_tick(self, context: SensorEvaluationContext) -> SensorExecutionData:
+        """Evaluate all conditions."""
+        self._location.learn_place(context)
+        return super().evaluate_tick(context)
+
+
 @suppress_dagster_warnings  # that the parameter is in beta is not the user's concern
-def condition_sensor(keys: Sequence[AssetKey]) -> AutomationConditionSensorDefinition:
+def condition_sensor(location: Location, keys: Sequence[AssetKey]) -> KeepFresh:
     """Give the sensor that evaluates our conditions."""
-    return AutomationConditionSensorDefinition(
-        SENSOR,
+    return KeepFresh(
+        location,
         target=AssetSelection.assets(*keys),
         use_user_code_server=True,
         default_status=DefaultSensorStatus.RUNNING,
@@ -123,6 +140,7 @@ def plain_sensor(location: Location, keys: Sequence[AssetKey]) -> SensorDefiniti
 
     def evaluate(context: SensorEvaluationContext) -> Iterator[RunRequest | SkipReason]:
         instance = context.instance
+        location.learn_place(context)
         found = due(location, instance)
         log = location.runtime(instance).event_log
         for part in found.parts:

@@ -11,10 +11,14 @@ from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Schedule
-from examlops_dagster.core.graph import Graph, Nodes
+from examlops_dagster.core.graph import Graph
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import Action, Plan, Step, first_slices, plan_due, without
-from examlops_dagster.core.seams import Node, Snapshot
-from examlops_dagster.core.status import Judge, Status, first_sights
+from examlops_dagster.core.records import Node
+from examlops_dagster.core.snapshot import Snapshot
+from examlops_dagster.core.status import Judge
+from examlops_dagster.core.ticks import first_sights
+from examlops_dagster.core.verdicts import Status
 from examlops_dagster.dagster_bridge.admission import gates_of, note_gates, settle_all
 from examlops_dagster.dagster_bridge.lost import note_lost_runs
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
@@ -49,12 +53,12 @@ class Due:
     def slice_of(self, name: str) -> list[Step]:
         """Give what one run builds for a node without partitions, with its stale ancestors.
 
-        Empty when the node is not due, or when other runs have to come first.
+        Empty when the node is not due, or when other runs have to come first. Whoever asks for
+        it by name is its own schedule, so that it is not turned off.
         """
+        off = self.off - {name}
         plan = plan_due(self.nodes.graph, self.nodes, self.verdicts, only=[name])
-        for part in first_slices(
-            self.nodes.graph, self.nodes, _without(self.nodes, plan, self.off)
-        ):
+        for part in first_slices(self.nodes.graph, self.nodes, _without(self.nodes, plan, off)):
             if any(step.node.asset == name for step in part.steps):
                 return _builds(part)
         return []
@@ -85,7 +89,7 @@ def due(
     verdicts = judge.all()
     note_gates(runtime, judge, verdicts)
     settle_all(runtime)
-    off = location.probed | _turned_off(graph, instance)
+    off = location.probed | _turned_off(location, instance)
     left = off | _left_to_schedules(graph, judge.snapshot)
     plan = _without(judge.nodes, plan_due(graph, judge.nodes, verdicts), left)
     parts = [_builds(part) for part in first_slices(graph, judge.nodes, plan)]
@@ -153,12 +157,20 @@ def _left_to_schedules(graph: Graph, snapshot: Snapshot) -> set[str]:
     return left
 
 
-def _turned_off(graph: Graph, instance: DagsterInstance) -> frozenset[str]:
-    """Give the sensors and tasks whose schedule somebody turned off."""
-    own = {schedule_name(n): n for n, d in graph.declarations.items() if has_schedule_of_its_own(d)}
+def _turned_off(location: Location, instance: DagsterInstance) -> frozenset[str]:
+    """Give the sensors and tasks whose schedule somebody turned off.
+
+    Another code location may have a schedule of the same name. Until a tick told which one this
+    is, all of them count.
+    """
+    declared = location.graph.declarations.items()
+    own = {schedule_name(n): n for n, d in declared if has_schedule_of_its_own(d)}
     if not own or instance.schedule_storage is None:
         return frozenset()
-    states = instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE)
+    states = instance.all_instigator_state(
+        repository_selector_id=location.selector_id or None,
+        instigator_type=InstigatorType.SCHEDULE,
+    )
     return frozenset(
         own[state.instigator_name]
         for state in states

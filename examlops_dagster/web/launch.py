@@ -2,62 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
+import secrets
 import threading
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
-from dagster import AssetKey
 from dagster._core.workspace.context import IWorkspaceProcessContext
-from dagster_graphql.schema import create_schema
-from graphene import Schema
 
-from examlops_dagster.core.graph import Nodes
+from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import Action, Plan, Step, first_slices
-from examlops_dagster.core.seams import Snapshot
+from examlops_dagster.core.snapshot import Snapshot
+from examlops_dagster.core.verdicts import State
 from examlops_dagster.dagster_bridge.execute import ACTOR_TAG
 from examlops_dagster.dagster_bridge.governed import Governed
 from examlops_dagster.dagster_bridge.run import refuse_blocked
 from examlops_dagster.dagster_bridge.slices import slice_tags
-from examlops_dagster.errors import ExamlopsError, LaunchError, UnknownAssetError, UsageError
-from examlops_dagster.governance.audit_requests import MATERIALIZED, Request
-from examlops_dagster.governance.governor import with_remedy
+from examlops_dagster.errors import (
+    ExamlopsError,
+    PolicyError,
+    UnknownAssetError,
+    UsageError,
+)
+from examlops_dagster.governance.refusals import with_remedy
+from examlops_dagster.governance.request_rows import MATERIALIZED, Request
 from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.ledger.orders import Order, Orders
 from examlops_dagster.project import Project
 from examlops_dagster.project.views import plan_json
 from examlops_dagster.store.engine import Database
+from examlops_dagster.web.runs import RefusedError, Runs
 
 ACTOR = SOURCE = "api"
-
-_LAUNCH = """
-mutation($parameters: ExecutionParams!) {
-  launchPipelineExecution(executionParams: $parameters) {
-    __typename
-    ... on LaunchRunSuccess { run { runId } }
-    ... on PythonError { message }
-    ... on UnauthorizedError { message }
-    ... on InvalidSubsetError { message }
-    ... on RunConfigValidationInvalid { errors { message } }
-  }
-}
-"""
-
-
-class RefusedError(ExamlopsError):
-    """A request that the server understood, and does not carry out.
-
-    Attributes
-    ----------
-    code
-        HTTP status.
-    """
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class Launcher:
@@ -73,12 +50,8 @@ class Launcher:
 
     def __init__(self, loaded: Project, context: IWorkspaceProcessContext[Any]) -> None:
         self._loaded = loaded
-        self._context = context
+        self._runs = Runs(context)
         self._lock = threading.Lock()
-
-    @cached_property
-    def _schema(self) -> Schema:
-        return create_schema()
 
     def run(self, names: Sequence[str], prefix: str) -> dict[str, Any]:
         """Launch what is due, or what of it ``names`` are made from.
@@ -100,7 +73,8 @@ class Launcher:
                 if plan.targets:
                     _refuse_blocked(plan)
                 plan, refused, _ = Governed(project, SOURCE).passed(plan)
-                found = self._launch(project, plan, prefix)
+                order = _order(names, due=True)
+                found = self._launch(project, plan, prefix, order)
                 return {**found, "refused": [with_remedy(each) for each in refused]}
             finally:
                 project.close()
@@ -129,9 +103,55 @@ class Launcher:
                     project.ledger.lift(step.node for step in plan.steps)
                 else:
                     governed.nothing_to_do(plan)
-                return {**self._launch(project, plan, prefix), "refused": []}
+                order = _order([name], partition)
+                return {**self._launch(project, plan, prefix, order), "refused": []}
             finally:
                 project.close()
+
+    def carry_on(self, order: Order) -> None:
+        """Launch what may be launched now of what a request has left.
+
+        Raises
+        ------
+        ExamlopsError
+            If it can be built no more, or policy refuses by now.
+        """
+        with self._lock:
+            project = self._project()
+            try:
+                orders = Orders(project.database)
+                if not orders.take(order):
+                    return
+                verdicts = project.statuses()
+                states = {verdicts[node].state for node in order.later if node in verdicts}
+                if State.RUNNING in states:  # the daemon was first
+                    orders.keep(order)
+                    return
+                plan = self._left(project, order)
+                if plan.is_empty:
+                    orders.end(order)
+                else:
+                    self._launch(project, plan, "", order)
+            finally:
+                project.close()
+
+    @staticmethod
+    def _left(project: Project, order: Order) -> Plan:
+        """Plan what is left of a request, and may be built."""
+        if order.due:
+            plan = project.plan_due(order.names)
+        else:
+            plan = project.plan(order.names, partition=order.partition, named=False)
+        steps = tuple(step for step in plan.steps if step.node in order.later)
+        deferred = tuple(each for each in plan.deferred if each.node in order.later)
+        plan = replace(plan, steps=steps, deferred=deferred)
+        governed = Governed(project, SOURCE)
+        if order.due:
+            return governed.passed(plan)[0]
+        refused = governed.refusals(plan)
+        if refused:
+            raise PolicyError("; ".join(map(with_remedy, refused)))
+        return plan
 
     def _project(self) -> Project:
         """Open platform.db for one request, with what is declared now."""
@@ -147,65 +167,44 @@ class Launcher:
         )
         return project
 
-    def _launch(self, project: Project, plan: Plan, prefix: str) -> dict[str, Any]:
+    def _launch(self, project: Project, plan: Plan, prefix: str, order: Order) -> dict[str, Any]:
+        """Launch what waits for nothing else, and keep what does for later."""
         nodes = Nodes(project.graph, Snapshot(utc_now(), dynamic=project.dynamic_keys()))
-        launched: list[dict[str, Any]] = []
         builds = {step.node for step in plan.steps if step.action is Action.BUILD}
-        for part in first_slices(project.graph, nodes, plan):
-            steps = [step for step in part.steps if step.action is Action.BUILD]
-            if steps:
-                run_id = self._launch_run(project, steps, nodes)
+        parts = [_builds(part) for part in first_slices(project.graph, nodes, plan)]
+        parts = [steps for steps in parts if steps]
+        now = {step.node for steps in parts for step in steps}
+        later = frozenset(builds - now).union(each.node for each in plan.deferred)
+        if not now:
+            later = frozenset()
+        orders = Orders(project.database)
+        if later:  # kept before: who launches may be killed in between
+            orders.keep(replace(order, runs=(), later=later | now), taken=True)
+        launched: list[dict[str, Any]] = []
+        try:
+            for steps in parts:
+                keys = sorted({project.event_log.key(step.node.asset) for step in steps})
+                run_id = self._runs.launch(keys, {**slice_tags(steps, nodes), ACTOR_TAG: ACTOR})
                 _note(project, run_id, steps)
                 assets = sorted({step.node.asset for step in steps})
                 launched.append({"id": run_id, "url": f"{prefix}/runs/{run_id}", "assets": assets})
-                builds -= {step.node for step in steps}
-        later = sorted({node.asset for node in builds})
-        return {"runs": launched, "plan": plan_json(plan), "later": later}
-
-    def _launch_run(self, project: Project, steps: Sequence[Step], nodes: Nodes) -> str:
-        keys = sorted({project.event_log.key(step.node.asset) for step in steps})
-        tags = {**slice_tags(steps, nodes), ACTOR_TAG: ACTOR}
-        with self._context.create_request_context() as context:
-            location, repository = _where(context, keys[0])
-            parameters = {
-                "mode": "default",
-                "executionMetadata": {
-                    "tags": [{"key": key, "value": value} for key, value in tags.items()]
-                },
-                "runConfigData": "{}",
-                "selector": {
-                    "repositoryLocationName": location,
-                    "repositoryName": repository,
-                    "pipelineName": "__ASSET_JOB",
-                    "assetSelection": [{"path": list(key.path)} for key in keys],
-                    "assetCheckSelection": None,
-                },
-            }
-            answer = asyncio.run(
-                self._schema.execute_async(
-                    _LAUNCH, variables={"parameters": parameters}, context=context
-                )
-            )
-        if answer.errors:
-            raise LaunchError(f"Dagster did not launch the run: {answer.errors[0].message}")
-        found = (answer.data or {}).get("launchPipelineExecution", {})
-        if "run" not in found:
-            reasons = found.get("message") or found.get("errors") or found.get("__typename")
-            raise LaunchError(f"Dagster did not launch the run: {reasons}")
-        return str(found["run"]["runId"])
+        except ExamlopsError:
+            orders.end(order)
+            raise
+        order = replace(order, runs=tuple(r["id"] for r in launched), later=later)
+        if later:
+            orders.keep(order)
+        else:
+            orders.end(order)
+        return {"runs": launched, "plan": plan_json(plan), "later": order.assets}
 
 
-def _where(context: Any, key: AssetKey) -> tuple[str, str]:
-    """Give the code location and the repository that hold an asset."""
-    graph = context.asset_graph
-    if not graph.has(key):
-        raise RefusedError(
-            409,
-            f"no code location that Dagster has loaded holds {key.to_user_string()} → look at "
-            "Deployment in its UI, and at workspace.yaml",
-        )
-    handle = graph.get(key).resolve_to_singular_repo_scoped_node().repository_handle
-    return handle.location_name, handle.repository_name
+def _order(names: Sequence[str], partition: str | None = None, *, due: bool = False) -> Order:
+    return Order(secrets.token_hex(16), tuple(names), partition, due, (), frozenset(), utc_now())
+
+
+def _builds(part: Plan) -> list[Step]:
+    return [step for step in part.steps if step.action is Action.BUILD]
 
 
 def _note(project: Project, run_id: str, steps: Sequence[Step]) -> None:

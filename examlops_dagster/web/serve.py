@@ -27,9 +27,11 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget, WorkspaceLoadTarget
 
 from examlops_dagster.errors import UsageError
+from examlops_dagster.ledger.event_log.instance import open_instance
 from examlops_dagster.project import Project
 from examlops_dagster.store.engine import Database
 from examlops_dagster.store.migrations import migrate
+from examlops_dagster.web.later import Later
 from examlops_dagster.web.launch import Launcher
 from examlops_dagster.web.moment import Moments
 from examlops_dagster.web.processes import Watched, daemon_command
@@ -114,7 +116,7 @@ def serve(
         listening = stack.enter_context(_listen(served.host, served.port))
         _prepare(project)
         stack.callback(project.close)
-        instance = stack.enter_context(DagsterInstance.from_config(str(folder)))
+        instance = stack.enter_context(open_instance(folder))
         instance.optimize_for_webserver(15_000, 3600, 20)
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exa-serve-")))
         tell("Loading the code location ...")
@@ -133,9 +135,12 @@ def serve(
         )
         moments = Moments(project, instance)
         stack.callback(moments.close)
+        launcher = Launcher(project, context)
+        if not served.read_only:
+            stack.enter_context(Later(launcher, instance, project.database))
         site = Site(
             moments,
-            Launcher(project, context),
+            launcher,
             token=project.home.environment.get(TOKEN_VARIABLE) or None,
             read_only=served.read_only,
             daemon=lambda: daemon.state if daemon is not None else "off",

@@ -12,6 +12,7 @@ import dagster
 from dagster._core.workspace.context import IWorkspaceProcessContext
 from dagster_webserver.webserver import DagsterWebserver
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -21,8 +22,9 @@ from examlops_dagster.errors import ExamlopsError, UnknownAssetError, UsageError
 from examlops_dagster.version import __version__
 from examlops_dagster.web import api, description, page
 from examlops_dagster.web.api import Answers, as_bytes, problem, read_query, tagged
-from examlops_dagster.web.launch import Launcher, RefusedError
+from examlops_dagster.web.launch import Launcher
 from examlops_dagster.web.moment import Moment, Moments
+from examlops_dagster.web.runs import RefusedError
 
 MAX_BODY = 1_000_000
 JSON = "application/json"
@@ -49,6 +51,21 @@ class Site:
     read_only: bool = False
     daemon: Callable[[], str] = lambda: "off"
     answers: Answers = field(default_factory=Answers)
+
+
+class _Text(Convertor[str]):
+    """The rest of a path, whatever it holds: that of Starlette ends at a newline."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("text", _Text())
 
 
 class ExamlopsWebserver(DagsterWebserver[Any, Any]):
@@ -92,14 +109,14 @@ class _Routes:
             Route("/build/assets/live", self._read(self._live)),
             Mount("/build/static", StaticFiles(directory=page.STATIC)),
             Route("/api/assets", self._read(self._assets)),
-            Route("/api/assets/{name:path}", self._read(self._asset)),
+            Route("/api/assets/{name:text}", self._read(self._asset)),
             Route("/api/plan", self._read(self._plan)),
-            Route("/api/aliases/{name:path}", self._read(self._alias)),
+            Route("/api/aliases/{name:text}", self._read(self._alias)),
             Route("/api/health", self._read(self._health)),
             Route("/api/openapi.json", self._read(self._description)),
             Route("/api/run", self._run, methods=["POST"]),
-            Route("/api/get/{name:path}", self._get, methods=["POST"]),
-            Route("/api/{path:path}", self._nothing),
+            Route("/api/get/{name:text}", self._get, methods=["POST"]),
+            Route("/api/{path:text}", self._nothing),
         ]
 
     def _read(self, answer: Callable[[Request], Response]) -> Callable[[Request], Any]:

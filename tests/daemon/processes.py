@@ -33,7 +33,7 @@ class Site:
         self.home = Homestead(folder, monkeypatch, instance=INSTANCE, copy_of=template)
         self.folder = folder
         self._processes = {}
-        self._code_port = free_port()
+        self.code_port = free_port()
         self.home.write("defs.py", defs)
         self.home.write(
             "workspace.yaml",
@@ -41,7 +41,7 @@ class Site:
             load_from:
               - grpc_server:
                   host: 127.0.0.1
-                  port: {self._code_port}
+                  port: {self.code_port}
                   location_name: site
             """,
         )
@@ -50,9 +50,9 @@ class Site:
         self.start(
             "code",
             *("dagster", "api", "grpc", "-f", "defs.py", "-h", "127.0.0.1"),
-            *("-p", self._code_port, "--location-name", "site"),
+            *("-p", self.code_port, "--location-name", "site"),
         )
-        self.until(lambda: _listens(self._code_port), "the code server")
+        self.until(lambda: _listens(self.code_port), "the code server")
 
     def start_daemon(self):
         self.start("daemon", "dagster-daemon", "run", "-w", "workspace.yaml")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from dagster import (
     AssetKey,
@@ -12,7 +14,7 @@ from dagster import (
     DagsterRun,
     RunsFilter,
 )
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, DagsterRunStatus
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
@@ -22,10 +24,11 @@ from dagster._core.storage.tags import (
 )
 
 from examlops_dagster.core.ranges import keys_between
-from examlops_dagster.core.seams import BuildState, Node
+from examlops_dagster.core.records import BuildState, Node
 from examlops_dagster.ledger import watermark
 from examlops_dagster.ledger.builds import BuildsLedger, utc_now
 from examlops_dagster.ledger.claims import SAME_PROCESS_SECONDS, process_started
+from examlops_dagster.ledger.event_log.launched import Launched
 from examlops_dagster.ledger.event_log.names import Names
 from examlops_dagster.ledger.tags import (
     PROCESS_TAG,
@@ -34,9 +37,15 @@ from examlops_dagster.ledger.tags import (
 
 IN_FLIGHT = [*IN_PROGRESS_RUN_STATUSES, DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED]
 
+logger = logging.getLogger(__name__)
+
 
 class InFlight(Names):
     """Says which nodes open runs and backfills are still going to build."""
+
+    @cached_property
+    def _launched(self) -> Launched:
+        return Launched(self.instance)
 
     def in_flight(self) -> frozenset[Node]:
         """Give the nodes that open runs are still going to build."""
@@ -51,8 +60,14 @@ class InFlight(Names):
             else:
                 nodes |= self.planned(run)
         with self._database.write() as connection:
-            mark = replace(watermark.stored(connection), dead_runs=tuple(sorted(dead)))
-            watermark.store(connection, mark)
+            former = watermark.stored(connection)
+            watermark.store(connection, replace(former, dead_runs=tuple(sorted(dead))))
+        for run_id in set(dead).difference(former.dead_runs):
+            logger.warning(
+                "run %s is still open in Dagster, but its process was killed: it counts as running "
+                "no longer → end it in Dagster's UI (Terminate, force)",
+                run_id,
+            )
         return frozenset(nodes)
 
     def _in_backfills(self) -> set[Node]:
@@ -60,14 +75,18 @@ class InFlight(Names):
         open_ones = [BulkActionStatus(status) for status in watermark.OPEN_BACKFILLS]
         nodes: set[Node] = set()
         for backfill in self.instance.get_backfills(BulkActionsFilter(statuses=open_ones)):
-            if backfill.asset_backfill_data is None:
-                continue  # of a job, whose runs are in flight by themselves
-            for asset, key in backfill.asset_backfill_data.target_subset.iterate_asset_partitions():
-                nodes.add(Node(self.name(asset), key or ""))
+            nodes |= self.targets(backfill)
             runs = RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id})
             for run_id in self.instance.get_run_ids(runs):
                 nodes -= self._ended_in(run_id)
         return nodes
+
+    def targets(self, backfill: PartitionBackfill) -> set[Node]:
+        """Give the nodes that a backfill is for; none for one of a job, whose runs are."""
+        if backfill.asset_backfill_data is None:
+            return set()
+        targets = backfill.asset_backfill_data.target_subset.iterate_asset_partitions()
+        return {Node(self.name(asset), key or "") for asset, key in targets}
 
     def planned(self, run: DagsterRun) -> set[Node]:
         """Give the nodes of a run that it has not built yet."""
@@ -126,8 +145,10 @@ class InFlight(Names):
             host, pid, started = process.rsplit(":", 2)
             apart = abs(process_started(int(pid)) - float(started))
             return host == socket.gethostname() and apart > SAME_PROCESS_SECONDS
-        if run.status is not DagsterRunStatus.STARTED:
+        if run.status not in (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING):
             return False
+        if not self._database.is_postgres and self._launched.is_gone(run):
+            return True
         with self._database.read() as connection:
             return bool(
                 connection.execute(
