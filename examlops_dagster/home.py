@@ -14,6 +14,7 @@ from examlops_dagster.errors import UsageError
 INSTANCE_FILE = "dagster.yaml"
 ENVIRONMENT_FILE = ".env"
 DATABASE_FILE = "platform.db"
+POSTGRES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,42 @@ class Home:
         Whether it was made: there is a ``dagster.yaml``, or ``DAGSTER_HOME`` names it.
     environment
         The environment in force: the process's own over the file ``.env`` of the home.
+    note
+        What the one who asks should know about this choice; empty where it is the usual one.
     """
 
     folder: Path
     exists: bool
     environment: Mapping[str, str]
+    note: str = ""
 
     @property
     def database(self) -> str:
-        """Path or URL of platform.db (``EXAMLOPS_DB_URL``, ``PLATFORM_DB``, else in the home)."""
+        """Path or URL of platform.db (``EXAMLOPS_DB_URL``, ``PLATFORM_DB``, else in the home).
+
+        A relative path is one below the home, wherever the command is given.
+
+        Raises
+        ------
+        UsageError
+            If either names something else.
+        """
         url = self.environment.get("EXAMLOPS_DB_URL")
         if url:
+            if not url.startswith(POSTGRES):
+                shown = f"{url.partition('://')[0]}://..." if "://" in url else repr(url)
+                raise UsageError(
+                    f"EXAMLOPS_DB_URL is {shown}, which is not a postgresql:// URL → a path of a "
+                    "SQLite file is named by PLATFORM_DB"
+                )
             return url
-        return self.environment.get("PLATFORM_DB") or str(self.folder / DATABASE_FILE)
+        path = self.environment.get("PLATFORM_DB") or DATABASE_FILE
+        if "://" in path:
+            raise UsageError(
+                f"PLATFORM_DB is {path.partition('://')[0]}://..., which is not a path → a "
+                "postgresql:// URL belongs into EXAMLOPS_DB_URL"
+            )
+        return str(self.folder / Path(path).expanduser())
 
     @property
     def zone(self) -> str:
@@ -69,18 +93,22 @@ def find_home(working_directory: Path | None = None) -> Home:
     Raises
     ------
     UsageError
-        If ``DAGSTER_HOME`` is not an absolute path of a folder.
+        If ``DAGSTER_HOME`` is not an absolute path of a folder, or names in ``.env`` a folder that
+        is gone, as after a move.
     """
     here = (working_directory or Path.cwd()).resolve()
     found = next((d for d in (here, *here.parents) if (d / INSTANCE_FILE).is_file()), None)
+    stated = None
     if not os.environ.get("DAGSTER_HOME"):
-        _read_environment_file((found or here) / ENVIRONMENT_FILE)
+        stated = (found or here) / ENVIRONMENT_FILE
+        _read_environment_file(stated)
     named = os.environ.get("DAGSTER_HOME")
     if named:
         folder = Path(named).expanduser()
         if not folder.is_absolute():
             raise UsageError(f"DAGSTER_HOME={named!r} is not an absolute path")
-        return Home(folder, folder.is_dir(), os.environ)
+        note = "" if stated is None or found is None else _moved(stated, found, folder)
+        return Home(folder, folder.is_dir(), os.environ, note)
     return Home(found or here, found is not None, os.environ)
 
 
@@ -122,6 +150,16 @@ def resolve_zone(environment: Mapping[str, str]) -> str:
         if name and is_zone(name):
             return name
     return "UTC"
+
+
+def _moved(stated: Path, found: Path, folder: Path) -> str:
+    """Say that ``.env`` names another home than the folder that it is in: a copy, or a move."""
+    if folder.resolve() == found:
+        return ""
+    remedy = f"`exa init` in {found} makes that the home"
+    if not folder.is_dir():
+        raise UsageError(f"{stated} names DAGSTER_HOME={folder}, which is not there → {remedy}")
+    return f"Using the home {folder}, which {stated} names; {remedy}"
 
 
 def _read_environment_file(path: Path) -> None:

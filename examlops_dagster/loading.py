@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import sysconfig
 import traceback
@@ -16,6 +17,7 @@ from examlops_dagster.home import Home
 
 MODULES_VARIABLE = "EXAMLOPS_MODULES"
 ModuleLike: TypeAlias = str | ModuleType
+_PACKAGE = Path(__file__).parent
 
 
 def load_modules(modules: Iterable[ModuleLike], file: str | None = None) -> list[ModuleType]:
@@ -74,7 +76,7 @@ def _import(name: str) -> ModuleType:
     unknown = UsageError(
         f"no module named {name!r} → -m takes a module importable from here, -f a file"
     )
-    if name.startswith("."):  # a relative import, which has no meaning here
+    if not name or name.startswith("."):  # a relative import, which has no meaning here
         raise unknown
     try:
         return importlib.import_module(name)
@@ -90,14 +92,23 @@ def _import(name: str) -> ModuleType:
 
 def _import_problem(name: str, error: BaseException) -> Problem:
     """Say where in the user's code an import failed."""
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename:
         return Problem(f"{error.filename}:{error.lineno}", f"cannot import {name}: {error.msg}")
+    installed = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+    others = ("<frozen", str(_PACKAGE), *installed)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith("<frozen") and f.filename != __file__]
-    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    own = [f for f in own if not f.filename.startswith(installed)] or own
-    where = f"{own[-1].filename}:{own[-1].lineno}" if own else name
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
+    where = f"{own[-1].filename}:{own[-1].lineno}" if own else _file_of(name)
     return Problem(where, f"cannot import {name}: {type(error).__name__}: {error}")
+
+
+def _file_of(name: str) -> str:
+    """Give the file of a module of which no line ran; its name where there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return name
+    return (spec.origin if spec is not None else None) or name
 
 
 def _toml(text: str, path: Path) -> dict[str, Any]:

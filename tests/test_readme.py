@@ -7,7 +7,10 @@ from pathlib import Path
 
 from command import COMMAND
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+CHECKOUT = Path(__file__).parents[1]
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+WITHIN_A_JOB = {"EXAMLOPS_ARRAY_INDEX", "EXAMLOPS_ARRAY_OFFSET"}
+"""Variables that one line of our run.sh tells the next."""
 
 
 def section(name):
@@ -49,6 +52,18 @@ def test_the_transcript_is_what_the_commands_print(tmp_path):
         assert result.stdout.strip() == expected.strip(), command
 
 
+def test_the_snapshots_are_what_the_commands_print(tmp_path):
+    [console] = blocks(section("snapshots"), "console")
+    for part in console.strip().split("$ ")[1:]:
+        command, _, expected = part.partition("\n")
+        if command.startswith("exa "):
+            result = exa(tmp_path, *command.split()[1:])
+            assert result.returncode == 0, result.stderr
+            assert result.stdout.strip() == expected.strip(), command
+        else:
+            subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=60, check=True)
+
+
 def test_the_declarations_load_and_build(tmp_path):
     [module] = blocks(section("module"), "python")
     (tmp_path / "declared.py").write_text(module, encoding="utf-8")
@@ -74,3 +89,14 @@ def test_the_aliases_load_and_build(tmp_path):
     built = exa(tmp_path, "-m", "aliased", "assets", "materialize", "summary", "announce", "log")
     assert built.returncode == 0, built.stderr
     assert "rebuilt load, summary, announce, log" in built.stdout
+
+
+def test_every_setting_that_the_package_reads_is_named_and_no_other():
+    read = set()
+    for path in (CHECKOUT / "examlops_dagster").rglob("*.py"):
+        read |= set(re.findall(r"\bEXAMLOPS_[A-Z0-9_]+", path.read_text(encoding="utf-8")))
+    short = set(re.findall(r"`(_[A-Z0-9_]+)`", README))  # `EXAMLOPS_HPC_SSH_HOST`, `_SSH_USER`
+    named = set(re.findall(r"\bEXAMLOPS_[A-Z0-9_]+", README))
+    missing = {name for name in read - named if not name.endswith(tuple(short))}
+    assert missing == WITHIN_A_JOB
+    assert named - read == set()

@@ -26,7 +26,6 @@ from examlops_dagster.cli.serve import serve
 
 app = typer.Typer(
     name="exa",
-    help="Assets that know when they are stale, built where they belong.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -63,6 +62,9 @@ def exa(
 
     The options may also stand after the command. Without -m or -f the modules are those of
     EXAMLOPS_MODULES, else of [tool.examlops] in pyproject.toml.
+
+    Exit codes: 0 done; 1 a build failed, or policy refused; 2 wrong usage or definitions;
+    3 `assets status --check` found something stale; 130 Ctrl-C.
     """
     del version
     context.obj = Options(tuple(module or ()), file, as_json, url)
@@ -71,16 +73,23 @@ def exa(
 @app.command("init")
 @guarded
 def init(context: typer.Context, as_json: JsonOption = False) -> None:
-    """Make this folder a home: dagster.yaml, workspace.yaml, .env and .gitignore."""
+    """Make this folder a home.
+
+    It writes dagster.yaml, workspace.yaml, .env and .gitignore; what they hold already stays.
+    """
+    import os
     from pathlib import Path
 
-    from examlops_dagster.cli.common import options
+    from examlops_dagster.cli.common import options, tell
     from examlops_dagster.initialise import initialise
 
     chosen = options(context, as_json=as_json)
     here = Path.cwd()
     written = initialise(here)
     text = f"Wrote {', '.join(written)} in {here}" if written else f"{here} is a home already"
+    named = os.environ.get("DAGSTER_HOME")
+    if named and Path(named).resolve() != here:
+        tell(f"DAGSTER_HOME={named} is set, and goes before this folder → unset DAGSTER_HOME")
     chosen.say(text, home=str(here), written=written)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import sys
@@ -16,6 +17,7 @@ import typer
 from examlops_dagster.errors import DefinitionError, ExamlopsError, PolicyError, UsageError
 
 if TYPE_CHECKING:
+    from examlops_dagster.home import Home
     from examlops_dagster.project import Project
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +47,12 @@ DetachOption = Annotated[
         "output goes to a file in the home.",
     ),
 ]
+
+
+_OF_THE_HOST = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG}
+)
+"""Errors that a host's owner mends: rights, a full disk, a quota."""
 
 
 class ExitCode(IntEnum):
@@ -77,7 +85,9 @@ class Options:
     url: str | None = None
 
     @contextmanager
-    def project(self, *, writing: bool = False, bare: bool = False) -> Iterator[Project]:
+    def project(
+        self, *, writing: bool = False, bare: bool = False, tells_lineage: bool = False
+    ) -> Iterator[Project]:
         """Open the project.
 
         Parameters
@@ -86,25 +96,31 @@ class Options:
             Make the home when it first writes, if there is none, and say so.
         bare
             Load no module: the request is about declarations from the command line alone.
+        tells_lineage
+            Have lineage delivered after it, by a process that nobody waits for.
         """
         if self.url is not None:
             raise UsageError(
                 "--url is for assets status, assets plan, assets graph and run; this command "
                 "works on the home here alone"
             )
-        from examlops_dagster.home import find_home
         from examlops_dagster.project import Project, open_project
 
+        home = home_here()
         if bare:
-            project = Project(find_home(), reading=not writing)
+            project = Project(home, reading=not writing)
         else:
             with redirect_stdout(sys.stderr):  # what modules print at import is no result
-                project = open_project(self.modules, file=self.file, reading=not writing)
+                project = open_project(self.modules, file=self.file, home=home, reading=not writing)
         project.on_home_made = lambda home, written: tell(
             f"No home yet: wrote {', '.join(written)} in {home.folder}"
         )
         try:
             yield project
+            if tells_lineage:
+                from examlops_dagster.governance.lineage_courier import deliver_later
+
+                deliver_later(project.database, project.home)
         finally:
             project.close()
 
@@ -114,6 +130,16 @@ class Options:
             emit({"ok": True, "message": text, **facts})
         else:
             typer.echo(text)
+
+
+def home_here() -> Home:
+    """Find the home, and say on stderr where that is not the folder that one would expect."""
+    from examlops_dagster.home import find_home
+
+    home = find_home()
+    if home.note:
+        tell(home.note)
+    return home
 
 
 def options(
@@ -153,6 +179,11 @@ def guarded(command: F) -> F:
             _complain(error, ExitCode.FAILED, as_json=as_json, head="")
         except ExamlopsError as error:
             _complain(error, ExitCode.FAILED, as_json=as_json)
+        except OSError as error:
+            if error.errno not in _OF_THE_HOST:
+                raise
+            where = f": {error.filename}" if error.filename else ""
+            _complain(ExamlopsError(f"{error.strerror}{where}"), ExitCode.FAILED, as_json=as_json)
         except KeyboardInterrupt:
             tell("Interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None

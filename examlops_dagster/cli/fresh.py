@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from examlops_dagster.cli.assets import (
+from examlops_dagster.cli.arguments import (
+    InProcessOption,
     NameArgument,
+    OrchestratorOption,
     PartitionOption,
     ResourcesOption,
-    assets,
     complete_names,
 )
+from examlops_dagster.cli.assets import assets
 from examlops_dagster.cli.common import (
     DetachOption,
     ExitCode,
@@ -26,12 +28,8 @@ from examlops_dagster.cli.common import (
     tell,
 )
 
-OrchestratorOption = Annotated[
-    str | None, typer.Option(help="local, scheduler, prefect, or of an installed package.")
-]
-InProcessOption = Annotated[
-    bool, typer.Option("--in-process", help="Call the functions here, without their time limits.")
-]
+if TYPE_CHECKING:
+    from examlops_dagster.core.declarations import Declaration
 
 
 @guarded
@@ -93,18 +91,19 @@ def get(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build an asset if it is stale, and print its value, or the path of a value that is no text.
+    """Build an asset if it is stale, and print its value.
 
     JSON values are printed; others (a model, a table) by the path of their file.
     """
     from examlops_dagster.cli.builds import print_failures, stdout_kept
-    from examlops_dagster.core.seams import Node
+    from examlops_dagster.core.records import Node
     from examlops_dagster.dagster_bridge.run import materialize_in
     from examlops_dagster.errors import UsageError
     from examlops_dagster.formats import decode
 
     chosen = options(context, module, file, as_json=as_json)
     with chosen.project(writing=True) as project:
+        see_that_one_value_is_meant(project.declared(name), partition)
         with stdout_kept() as show:
             report = materialize_in(
                 project, [name], partition=partition, named=False, progress=show.progress
@@ -134,6 +133,28 @@ def get(
             typer.echo(str(file_path))
 
 
+def see_that_one_value_is_meant(declaration: Declaration, partition: str | None) -> None:
+    """Refuse what has no value, or many, before anything is built: no mail is sent by ``get``.
+
+    Raises
+    ------
+    UsageError
+        With the command that does what may have been meant.
+    """
+    from examlops_dagster.core.declarations import NodeType
+    from examlops_dagster.errors import UsageError
+
+    name = declaration.name
+    if declaration.node_type is NodeType.TASK:
+        raise UsageError(f"{name} is a task, which has no value → exa run {name} runs it")
+    if declaration.node_type in (NodeType.DATASET, NodeType.ALIAS):
+        raise UsageError(
+            f"{name} is known only by its events, and has no value → exa assets aliases {name}"
+        )
+    if declaration.partitions is not None and partition is None:
+        raise UsageError(f"{name} has partitions → name one: --partition KEY")
+
+
 @assets.command("retry")
 @guarded
 def retry(
@@ -146,7 +167,10 @@ def retry(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lift the hold on an asset whose attempts failed or were cancelled, and build it."""
+    """Lift the hold on an asset, and build it.
+
+    Attempts that failed or were cancelled hold it until its code, inputs or limits change.
+    """
     from examlops_dagster.cli.builds import build_named
 
     build_named(
@@ -168,7 +192,10 @@ def sink(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the value of an asset to its sinks again, without building it."""
+    """Write the value of an asset to its sinks again.
+
+    Nothing is built.
+    """
     chosen = options(context, module, file, as_json=as_json)
     with chosen.project(writing=True) as project:
         writes = project.rewrite_sinks(name, partition)

@@ -286,9 +286,28 @@ def test_get_gives_the_path_where_it_is_asked_for_or_the_value_is_no_text(failed
 
 def test_get_of_a_partition(failed):
     assert failed("-m", "pipeline", "get", "parts", "--partition", "a").out == '"a"\n'
-    assert "name one: --partition KEY" in failed("-m", "pipeline", "get", "parts", code=1).err or (
-        "Failed parts[b]" in failed("-m", "pipeline", "get", "parts", code=1).err
-    )
+
+
+def test_the_history_of_a_range_and_of_a_partition_that_is_not_there(failed):
+    shown = failed("-m", "pipeline", "assets", "history", "parts", "--partition", "a...b").out
+    assert "(a)" in shown
+    assert "(b)" in shown
+    assert "(c)" not in shown
+    done = failed("-m", "pipeline", "assets", "history", "parts", "--partition", "x", code=2)
+    assert "there is no partition 'x' → they go from a to d" in done.err
+
+
+def test_get_of_a_task_runs_nothing(ran):
+    calls(ran)
+    refused = ran("-m", "pipeline", "get", "mail", code=2)
+    assert "mail is a task, which has no value → exa run mail" in refused.err
+    assert calls(ran) == []
+
+
+def test_get_of_all_partitions_builds_nothing(failed):
+    refused = failed("-m", "pipeline", "get", "parts", code=2)
+    assert "parts has partitions → name one: --partition KEY" in refused.err
+    assert "building" not in refused.err
 
 
 def test_get_of_an_asset_that_keeps_nothing_says_what_to_do(failed):
@@ -332,6 +351,67 @@ def test_sink_of_what_has_none_is_wrong_usage(failed, words, remedy):
     done = failed("-m", "pipeline", "assets", "sink", *words, code=2)
     assert remedy in done.err
     assert done.is_quiet
+
+
+# A rebuild that was forced
+
+
+def test_a_forced_rebuild_that_fails_leaves_the_version_and_is_told(exa):
+    exa.write("pipeline.py", BROKEN)
+    exa("-m", "pipeline", "assets", "materialize", "broken")
+    exa.write("bad", "yes")
+    exa("-m", "pipeline", "assets", "materialize", "broken", "--force", code=1)
+    [row] = exa("-m", "pipeline", "assets", "status", "broken", "--json").json
+    assert (row["state"], row["fresh"], row["version"]) == ("fresh", True, 1)
+    assert row["reasons"] == ["last attempt failed: ValueError: no luck"]
+    line = exa("-m", "pipeline", "assets", "status").out.splitlines()[1]
+    assert line.split(maxsplit=3)[2:] == ["fresh", "last attempt failed: ValueError: no luck"]
+    newest = exa("-m", "pipeline", "assets", "history", "broken", "--json").json[0]
+    assert (newest["state"], newest["error"]) == ("failed", "ValueError: no luck")
+    assert "broken" not in str(exa("-m", "pipeline", "assets", "plan", "--json").json["steps"])
+    (exa.folder / "bad").unlink()
+    exa("-m", "pipeline", "assets", "materialize", "broken", "--force")
+    assert exa("-m", "pipeline", "assets", "status", "broken", "--json").json[0]["reasons"] == []
+
+
+# A sink beside a build
+
+
+SLOW = """\
+import time
+from pathlib import Path
+
+from examlops_dagster import asset, sink
+
+HERE = Path(__file__).parent
+
+
+@asset(timeout_seconds=None)
+@sink("slow.json")
+def slow():
+    (HERE / "began").write_text("yes")
+    while (HERE / "wait").exists():
+        time.sleep(0.02)
+    return {"rows": 42}
+"""
+
+
+def test_sink_leaves_an_asset_that_is_being_built_to_its_build(exa):
+    exa.write("pipeline.py", SLOW)
+    exa("-m", "pipeline", "assets", "materialize", "slow")
+    (exa.folder / "slow.json").unlink()
+    (exa.folder / "began").unlink()
+    exa.write("wait", "yes")
+    build = exa.start("-m", "pipeline", "assets", "materialize", "slow", "--force")
+    build.until_file("began")
+    done = exa("-m", "pipeline", "assets", "sink", "slow", code=1)
+    assert "slow is being built or written by process" in done.err
+    assert "ask again" in done.err
+    assert not (exa.folder / "slow.json").exists()
+    (exa.folder / "wait").unlink()
+    build.finish()
+    assert json.loads((exa.folder / "slow.json").read_text()) == {"rows": 42}
+    assert exa("-m", "pipeline", "assets", "sink", "slow").out.startswith("Wrote slow to")
 
 
 # Partitions

@@ -73,6 +73,7 @@ def test_without_m_and_f_the_configured_modules_are_loaded(modules, exa):
         (("-m", "./one.py"), "no module named './one.py'"),
         (("-f", "nosuch.py"), "-f nosuch.py: no such file"),
         (("-f", "scripts"), "-f scripts: no such file"),
+        (("-m", ""), "no module named ''"),
     ],
 )
 def test_a_module_that_does_not_exist_is_told(modules, words, told):
@@ -91,6 +92,11 @@ def test_a_module_that_does_not_exist_is_told(modules, words, told):
         ("import nosuch.thing\n", 1, "cannot import bad: ModuleNotFoundError: No module named"),
         ("raise SystemExit('no licence')\n", 1, "cannot import bad: SystemExit: no licence"),
         ("from examlops_dagster import nosuch\n", 1, "cannot import bad: ImportError"),
+        (
+            "from examlops_dagster import asset\n\n\n@asset(dep=['x'])\ndef a(): ...\n",
+            4,
+            "cannot import bad: TypeError: @asset takes no dep; did you mean deps?",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_told_with_file_and_line(modules, text, line, told):
@@ -108,3 +114,22 @@ def test_a_file_that_cannot_be_imported_is_told_too(modules):
     assert f"{path}:1: cannot import worse: ZeroDivisionError" in done.err
     assert done.out == ""
     assert done.is_quiet
+
+
+def test_a_module_of_which_no_line_runs_is_told_with_its_file(modules):
+    path = modules.write("binary.py", "\0")
+    done = modules("-m", "binary", "assets", "status", code=2)
+    assert str(path) in done.err
+    assert "cannot import binary: " in done.err
+    assert done.is_quiet
+
+
+def test_problems_are_told_in_the_order_of_their_lines(modules):
+    text = "from examlops_dagster import asset\n"
+    text += "".join(f"@asset(deps=['no{n}'])\ndef a{n}(): ...\n" for n in range(6))
+    modules.write("many.py", text)
+    done = modules("-m", "many", "assets", "status", code=2)
+    told = [line for line in done.err.splitlines() if "unknown upstream" in line]
+    assert [line.split("unknown upstream ")[1][:5] for line in told] == [
+        f"'no{n}'" for n in range(6)
+    ]
