@@ -218,6 +218,10 @@ oom_before=$$kills
 record() {
   local code=$$? reached=false now
   trap - EXIT
+  if [ -z "$$child" ] && [ "$$code" -eq 0 ]; then # by a line of set-up, or a file that it reads
+    echo "the set-up ended the job before its program was started" >&2
+    code=126
+  fi
   trap '' HUP INT TERM ALRM USR1 USR2
   if [ $whole_limit -ge 0 ] && [ "$$SECONDS" -ge $whole_limit ]; then
     case $$code in 124 | 137) reached=true ;; esac

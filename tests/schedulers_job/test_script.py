@@ -150,6 +150,13 @@ def test_the_limit_ends_the_program_and_its_children(tmp_path, limit):
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
 
 
+def test_a_set_up_that_ends_the_job_is_no_success_of_its_program(tmp_path):
+    folder, code, _, err = run(tmp_path, ["touch", "ran"], setup=["exit 0"])
+    assert code == folder.exit("token1").code == 126
+    assert "before its program was started" in err
+    assert not (folder.path / "ran").exists()
+
+
 def test_set_up_lines_run_before_with_their_own_variables(tmp_path):
     setup = ['echo "$NOT_SET"', "export LOADED=yes"]
     _, code, out, _ = run(tmp_path, ["sh", "-c", "echo $LOADED"], setup=setup)
