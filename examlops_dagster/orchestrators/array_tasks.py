@@ -13,11 +13,13 @@ from examlops_dagster.orchestrators import submitting
 from examlops_dagster.orchestrators.array_shared import BufferedJobs
 from examlops_dagster.orchestrators.batch import BatchBuild
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
-from examlops_dagster.orchestrators.prepared import build_error, write_array, write_task
+from examlops_dagster.orchestrators.prepared import write_array, write_task
+from examlops_dagster.orchestrators.requests import build_error
 from examlops_dagster.orchestrators.submitting import Job
 from examlops_dagster.schedulers.base import JobRef, JobState, Scheduler, Submission
 from examlops_dagster.schedulers.folder import JobFolder
 from examlops_dagster.schedulers.folders import folders_of
+from examlops_dagster.schedulers.resources import avoided, avoiding
 from examlops_dagster.schedulers.tasks import known_id
 
 
@@ -195,16 +197,6 @@ def _by_index(refs: Iterable[JobRef]) -> dict[int, JobRef]:
 
 def _of_all(builds: Sequence[BatchBuild]) -> dict[str, object]:
     """Give the resources of the keys of one asset, which differ in the nodes to be avoided."""
-    found = dict(builds[0].resources)
-    excluded = [
-        node
-        for build in builds
-        for node in str((build.resources.get("slurm") or {}).get("exclude") or "").split(",")
-        if node
-    ]
-    if excluded:
-        found["slurm"] = {
-            **(found.get("slurm") or {}),
-            "exclude": ",".join(dict.fromkeys(excluded)),
-        }
-    return found
+    return avoiding(
+        builds[0].resources, (node for build in builds for node in avoided(build.resources))
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
@@ -18,18 +19,14 @@ from examlops_dagster.errors import (
     BuildTimeoutError,
     ResultError,
 )
+from examlops_dagster.orchestrators.call_files import read_outcome
 from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.ends import End, Listener, Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
 from examlops_dagster.orchestrators.outlets import read_outlets
-from examlops_dagster.orchestrators.prepared import (
-    build_error,
-    limit_seconds,
-    read_outcome,
-    resources_of,
-)
 from examlops_dagster.orchestrators.programs import versions_of
 from examlops_dagster.orchestrators.reported import Reported, exception_text
+from examlops_dagster.orchestrators.requests import build_error, limit_seconds, resources_of
 from examlops_dagster.orchestrators.submitting import Job, Quiet, Submitting
 from examlops_dagster.orchestrators.told import Told
 from examlops_dagster.orchestrators.waiting import Waiting
@@ -41,7 +38,9 @@ from examlops_dagster.schedulers.base import (
 )
 from examlops_dagster.schedulers.folder import JobFolder, read_json
 from examlops_dagster.schedulers.messages import Message
+from examlops_dagster.schedulers.resources import avoided, avoiding
 from examlops_dagster.schedulers.tasks import known_id
+from examlops_dagster.schedulers.whole_numbers import whole_number
 
 RETRIES_VARIABLE = "EXAMLOPS_HPC_INFRA_RETRIES"
 
@@ -84,7 +83,7 @@ class BatchBuild:
         self.resources: Mapping[str, Any] = request.resources
         self.delay_seconds = 0.0
         """How long to wait before another job is submitted."""
-        self._retries = _number(environment.get(RETRIES_VARIABLE), 1)
+        self._retries = whole_number(environment, RETRIES_VARIABLE, 1)
         self._failures = 0
         self._waiting: Waiting | None = None
         self._waited = False
@@ -133,7 +132,8 @@ class BatchBuild:
                 f"job {job.row.job_id} ended {end.state.word}; submitting another"
                 + (f" in {self.delay_seconds:g} s" if self.delay_seconds else "")
             )
-            self._avoid(end)
+            if end.state.blames_node:
+                self.resources = avoiding(self.resources, [end.status.nodes])
         else:
             raise self._error(job, end)
         self.job = None
@@ -322,10 +322,12 @@ class BatchBuild:
             error = {}
         last = str(error.get("reason") or "")
         if not last and end.state in _PROGRAM_KNOWS and (end.exit_code or 0) <= _SIGNALLED:
-            last = _last_line(job.folder)
+            last = _last_line(job.folder, getattr(self.scheduler, "own_lines", None))
         reason = f"{self.submitting.name(job)} ended {end.state.word}"
         if end.reason:
             reason += f" ({end.reason})"
+        if elsewhere := ", ".join(avoided(self.resources)):
+            reason += f", away from {elsewhere}, which failed before"
         if last and last not in reason:
             reason += f": {last}"
         details = [
@@ -347,19 +349,8 @@ class BatchBuild:
             kind = ResultError
         return build_error(self.request, reason, "\n".join(d for d in details if d), kind)
 
-    def _avoid(self, end: End) -> None:
-        """Ask Slurm for another node than the one that failed."""
-        if self.scheduler.name == "slurm" and end.status.nodes:
-            own = dict(self.resources.get("slurm") or {})
-            former = f"{own['exclude']}," if own.get("exclude") else ""
-            own["exclude"] = f"{former}{end.status.nodes}"
-            self.resources = {**self.resources, "slurm": own}
 
-
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.strip().isdigit() else default
-
-
-def _last_line(folder: JobFolder) -> str:
-    lines = [line for line in folder.last_lines().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+def _last_line(folder: JobFolder, not_its: re.Pattern[str] | None) -> str:
+    lines = [line.strip() for line in folder.last_lines().splitlines()]
+    its = [line for line in lines if line and not (not_its and not_its.match(line))]
+    return its[-1] if its else ""

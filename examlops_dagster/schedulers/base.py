@@ -63,6 +63,11 @@ class JobState(Enum):
         """Whether it outranks an exit code of 0 (a child killed for memory, a lost node)."""
         return self.final and self not in (JobState.COMPLETED, JobState.FAILED)
 
+    @property
+    def blames_node(self) -> bool:
+        """Whether the same request should go to another node."""
+        return self in (JobState.NODE_FAIL, JobState.BOOT_FAIL)
+
 
 @dataclass(frozen=True)
 class JobRef:
@@ -113,7 +118,8 @@ class JobStatus:
     started_at, ended_at
         Aware UTC datetimes, where known.
     nodes
-        Where it runs or ran, as the scheduler writes it.
+        Where it runs or ran, as the scheduler writes it; of a job that a node failed, that node
+        alone where the scheduler tells it.
     seen_at
         Aware UTC datetime of the answer; None where nobody answered yet.
     """
@@ -145,7 +151,8 @@ class Submission:
         Working directory of the job; stdout and stderr go to ``stdout.log`` and ``stderr.log``
         in it (``stdout.<index>.log`` ... for an array).
     resources
-        The portable vocabulary of core.checks.RESOURCES, validated.
+        The portable vocabulary of core.checks.RESOURCES, validated, and what
+        schedulers.resources.avoiding adds.
     time_limit_seconds
         Limit of the running time that the job enforces; the scheduler's is the outer bound. None
         takes the partition's own.

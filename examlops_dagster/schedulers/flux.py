@@ -25,7 +25,13 @@ from examlops_dagster.schedulers.commands import (
     require_answer,
     run_command,
 )
-from examlops_dagster.schedulers.flux_text import is_no_answer, read_id, read_jobs, status_of
+from examlops_dagster.schedulers.flux_text import (
+    BROKER_LINE,
+    is_no_answer,
+    read_id,
+    read_jobs,
+    status_of,
+)
 from examlops_dagster.schedulers.options import FluxRequest, flux_request
 from examlops_dagster.schedulers.resources import parse_resources
 from examlops_dagster.schedulers.slurm_rows import ranges
@@ -49,6 +55,8 @@ class FluxScheduler:
     name = "flux"
     tasks_have_ids = True
     """Each task of an array is a job with an id of its own."""
+    own_lines = BROKER_LINE
+    """What it writes itself into the logs of a job."""
 
     def __init__(self, runner: Runner = run_command) -> None:
         self._run = runner

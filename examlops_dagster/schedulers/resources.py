@@ -15,7 +15,7 @@ from typing import Any
 from examlops_dagster.core.checks import RESOURCES
 from examlops_dagster.errors import UsageError
 
-TIME_FORMS = "D-HH:MM:SS, HH:MM:SS, 90m, 2h or 1h30m"
+TIME_FORMS = "D-HH:MM:SS, HH:MM:SS, 90m, 1h30m or 30d"
 
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d{1,4}):([0-5]\d):([0-5]\d)")
 _UNITS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -26,6 +26,8 @@ _MEBIBYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _COMMA = re.compile(r",(?=\s*[A-Za-z_][\w.-]*=)")
 _FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 _EXCLUSIVE_KINDS = ("user", "mcs", "topo")
+_AVOIDED = "avoid_nodes"
+"""No word of the vocabulary of users, who have a constraint (Flux) or an exclude (Slurm)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Resources:
         Lines of shell before the interpreter.
     slurm, flux
         Options that only one scheduler has, by their long names.
+    avoid_nodes
+        Those that failed an earlier attempt, as the scheduler writes them; see `avoiding`.
     """
 
     time_seconds: float | None = None
@@ -78,6 +82,7 @@ class Resources:
     setup: tuple[str, ...] = ()
     slurm: Mapping[str, Any] = field(default_factory=dict)
     flux: Mapping[str, Any] = field(default_factory=dict)
+    avoid_nodes: tuple[str, ...] = ()
 
 
 def parse_resources(resources: Mapping[str, Any]) -> Resources:
@@ -142,6 +147,25 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(base.get(room), Mapping) and isinstance(over.get(room), Mapping):
             found[room] = {**base[room], **over[room]}
     return found
+
+
+def avoiding(resources: Mapping[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
+    """Ask for other nodes than those that failed, and than those that are avoided already.
+
+    Each scheduler says it in its own words, besides what the user asked for; see options.py.
+
+    Parameters
+    ----------
+    nodes
+        As the scheduler writes them: names, lists or ranges.
+    """
+    found = list(dict.fromkeys((*avoided(resources), *filter(None, nodes))))
+    return {**resources, _AVOIDED: found} if found else dict(resources)
+
+
+def avoided(resources: Mapping[str, Any]) -> tuple[str, ...]:
+    """Give the nodes that `avoiding` laid over a request."""
+    return tuple(resources.get(_AVOIDED, ()))
 
 
 def parse_time(value: object) -> float:
@@ -261,6 +285,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "setup": _lines,
     "slurm": _extras,
     "flux": _extras,
+    _AVOIDED: _lines,
 }
 
 

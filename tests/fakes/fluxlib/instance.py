@@ -8,10 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
-CORES = 16
-GPUS = 4
-NODES = 2
-HOST = "node1"
+from fluxlib import placing
+
+HOSTS = ("node1", "node2")
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
@@ -82,23 +81,38 @@ class Instance:
             path.unlink()
         return [json.loads(line) for line in lines]
 
-    def take(self, cores, gpus):
-        """Take resources, if they are free."""
-        with self.lock():
-            used = self._used()
-            if used[0] + cores > CORES or used[1] + gpus > GPUS:
-                return False
-            write(self.folder / "used", json.dumps([used[0] + cores, used[1] + gpus]))
-            return True
+    def lost(self):
+        """Give the ranks whose hosts a test has written into the file `lost`."""
+        path = self.folder / "lost"
+        names = path.read_text().split() if path.exists() else []
+        return {rank for rank, host in enumerate(HOSTS) if host in names}
 
-    def give_back(self, cores, gpus):
+    def take(self, asked):
+        """Take cores and GPUs of nodes, if they are free."""
         with self.lock():
-            used = self._used()
-            write(self.folder / "used", json.dumps([used[0] - cores, used[1] - gpus]))
+            free, lost = self.free(), self.lost()
+            room = placing.place(asked, {r: has for r, has in free.items() if r not in lost})
+            if room is not None:
+                left = {r: _less(has, room.get(r, ((), ()))) for r, has in free.items()}
+                write(self.folder / "free", json.dumps(left))
+            return room
 
-    def _used(self):
-        path = self.folder / "used"
-        return json.loads(path.read_text()) if path.exists() else [0, 0]
+    def give_back(self, room):
+        with self.lock():
+            free = self.free()
+            for rank, has in room.items():
+                free[int(rank)] = [sorted(a + b) for a, b in zip(free[int(rank)], has, strict=True)]
+            write(self.folder / "free", json.dumps(free))
+
+    def free(self):
+        path = self.folder / "free"
+        if path.exists():
+            return {int(rank): has for rank, has in json.loads(path.read_text()).items()}
+        return {rank: placing.whole_node() for rank in range(len(HOSTS))}
+
+
+def _less(has, taken):
+    return [[n for n in a if n not in b] for a, b in zip(has, taken, strict=True)]
 
 
 def write(path, text):

@@ -37,14 +37,18 @@ def id_(words, argv):
 
 
 def status(words, argv):
-    """Wait for the end: there is no form that does not."""
-    number = read_id(words[0])
+    """Wait for the end of all: there is no form that does not."""
+    return max(_status(word, argv) for word in words)
+
+
+def _status(word, argv):
+    number = read_id(word)
     if number is None:
-        sys.stderr.write(f'flux-job: error parsing jobid: "{words[0]}"\n')
+        sys.stderr.write(f'flux-job: error parsing jobid: "{word}"\n')
         return 1
     one = _ended(Instance.connect(), number)
     if one is None:
-        sys.stderr.write(f"flux-job: {words[0]}: No such job\n")
+        sys.stderr.write(f"flux-job: {word}: No such job\n")
         return 1
     if "--json" in argv or "-j" in argv:
         told = {"id": number, "exception_occurred": "exception" in one}
@@ -125,6 +129,8 @@ def info(words, argv):
     }
     system = {k: v for k, v in one["attributes"].items() if not k.startswith("user.")}
     system = {"duration": one["duration"], "cwd": one["cwd"], "job": {"name": one["name"]}} | system
+    if one["constraint"] is not None:
+        system["constraints"] = one["constraint"]
     attributes = {"system": system} | ({"user": user} if user else {})
     tasks = [{"command": one["command"], "slot": "task", "count": {"per_slot": 1}}]
     print(json.dumps({"resources": [], "tasks": tasks, "attributes": attributes, "version": 1}))

@@ -7,7 +7,8 @@ import re
 import sys
 import time
 
-from fluxlib.instance import HOST, Instance, f58, read_id
+from fluxlib.instance import Instance, f58, read_id
+from fluxlib.placing import hosts_text, ranks_text
 
 SHORT = {"DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C",
          "COMPLETED": "CD", "FAILED": "F", "CANCELED": "CA", "TIMEOUT": "TO"}  # fmt: skip
@@ -96,10 +97,10 @@ def describe(job):
             "t_inactive", "duration", "expiration", "name", "cwd", "bank", "ntasks", "ncores")}  # fmt: skip
     ran = "t_run" in job
     keys |= {
-        "nnodes": job["nnodes"] if ran else None,
+        "nnodes": job["nnodes"],
         "priority": job["urgency"],
-        "ranks": ("0" if job["nnodes"] == 1 else "[0-1]") if ran else None,
-        "nodelist": ",".join([HOST] * job["nnodes"]) if ran else None,
+        "ranks": ranks_text(job["room_ranks"]) if ran else None,
+        "nodelist": hosts_text(job["room_ranks"]) if ran else None,
         "success": job.get("success"),
         "result": job.get("result"),
         "waitstatus": job.get("waitstatus"),
@@ -136,7 +137,7 @@ def _text(found, form, *, header):
         info = told.get("nodelist") or ("held" if job["urgency"] == 0 else "")
         print(
             f"{f58(job['id']):>12} {told['username']:<8.8} {name:<10} {SHORT[status(job)]:>2} "
-            f"{job['ntasks']:>6} {told.get('nnodes', '-'):>6} {runtime:>8} {info}"
+            f"{told.get('ntasks', '-'):>6} {told.get('nnodes', '-'):>6} {runtime:>8} {info}"
         )
 
 

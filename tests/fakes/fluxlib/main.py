@@ -4,7 +4,8 @@ import os
 import sys
 
 from fluxlib import job, jobs, submit
-from fluxlib.instance import CORES, GPUS, NODES, Instance, NoInstanceError, f58, read_id
+from fluxlib.instance import HOSTS, Instance, NoInstanceError, f58, read_id
+from fluxlib.placing import CORES, GPUS, hosts_text
 from fluxlib.supervisor import supervise
 
 NO_BROKER = "Unable to connect to Flux: broker socket /run/flux/local was not found"
@@ -83,7 +84,7 @@ def getattr_(argv):
     if argv != ["size"]:
         sys.stderr.write(f"flux-getattr: {argv[-1] if argv else ''}: No such file or directory\n")
         return 1
-    print(NODES)
+    print(len(HOSTS))
     return 0
 
 
@@ -91,15 +92,25 @@ def version(_argv):
     print("commands:    \t\t0.88.0\nlibflux-core:\t\t0.88.0")
     if os.environ.get("FAKE_FLUX"):
         print("broker:  \t\t0.88.0")
+        print(f"FLUX_URI:\t\tlocal://{os.environ['FAKE_FLUX']}/local-0")
     print("build-options:\t\t+hwloc.api==2.8.0+zmq==4.3.4")
     return 0
 
 
 def resource(_argv):
-    Instance.connect()
+    instance = Instance.connect()
+    free, lost = instance.free(), instance.lost()
+    rooms = {
+        "free": {r: (len(c), len(g)) for r, (c, g) in free.items() if r not in lost and (c or g)},
+        "allocated": {
+            r: (CORES - len(c), GPUS - len(g)) for r, (c, g) in free.items() if len(c) < CORES
+        },
+        "down": dict.fromkeys(lost, (CORES, GPUS)),
+    }
     print("     STATE NNODES NCORES NGPUS NODELIST")
-    print(f"      free {NODES:6} {CORES:6} {GPUS:5} node1,node1")
-    print(" allocated      0      0     0 \n      down      0      0     0 ")
+    for state, room in rooms.items():
+        cores, gpus = (sum(has[n] for has in room.values()) for n in (0, 1))
+        print(f"{state:>10} {len(room):6} {cores:6} {gpus:5} {hosts_text(room)}")
     return 0
 
 

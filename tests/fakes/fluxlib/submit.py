@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fluxlib.instance import CORES, GPUS, NODES, Instance, event, f58, write
+from fluxlib.constraints import ConstraintError, eligible, numbers, parse
+from fluxlib.instance import Instance, event, f58, write
+from fluxlib.placing import unsatisfiable
 
 USAGES = {
     "submit": "flux submit [OPTIONS...] COMMAND [ARGS...]",
@@ -36,9 +38,9 @@ def _run(kind, argv):
     try:
         options = _parse(kind, argv)
         instance = Instance.connect()
-        numbers = _idset(options.cc) if options.cc else [None]
-        ids = instance.new_ids(len(numbers))
-        made = [_job(kind, options, *pair) for pair in zip(ids, numbers, strict=True)]
+        tasks = numbers(options.cc) if options.cc else [None]
+        ids = instance.new_ids(len(tasks))
+        made = [_job(kind, options, *pair) for pair in zip(ids, tasks, strict=True)]
     except RefusedError as refused:
         sys.stderr.write(f"{refused}\n")
         return refused.code
@@ -67,8 +69,9 @@ def _parser(kind):
     parser.add_argument("-N", "--nodes", type=int)
     parser.add_argument("-c", f"--cores-per-{per}", dest="cores", type=int, default=1)
     parser.add_argument("-g", f"--gpus-per-{per}", dest="gpus", type=int, default=0)
-    for name in ("job-name", "input", "output", "error", "cwd", "requires", "dependency", "flags"):
+    for name in ("job-name", "input", "output", "error", "cwd", "dependency", "flags"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--requires", action="append")
     parser.add_argument("-t", "--time-limit", default="0")
     parser.add_argument("-q", "--queue")
     parser.add_argument("-B", "--bank")
@@ -109,6 +112,9 @@ def _parse(kind, argv):
         raise RefusedError("flux-batch: ERROR: Number of slots to allocate must be specified")
     if options.nodes and options.tasks and options.nodes > options.tasks:
         raise RefusedError(f"flux-{kind}: ERROR: node count must not be greater than task count")
+    if options.exclusive and not options.nodes:
+        raise RefusedError(f"flux-{kind}: ERROR: exclusive can only be set with a node count")
+    options.constraint = _constraint(kind, options.requires)
     if kind == "submit" and not options.command:
         raise RefusedError("flux-submit: ERROR: job command and arguments are missing")
     return options
@@ -141,6 +147,21 @@ def _script(parser, options):
     return text
 
 
+def _constraint(kind, requires):
+    """Read all --requires together."""
+    if requires is None:
+        return None
+    query = " ".join(requires)
+    try:
+        return parse(query)
+    except ConstraintError as error:
+        if error.is_syntax:
+            text = f"flux-{kind}: ERROR: --requires='{query}': {error}"
+        else:
+            text = f"{'flux-batch: ERROR:' if kind == 'batch' else '[Errno 1]'} {error}"
+        raise RefusedError(text) from error
+
+
 def _duration(kind, text):
     found = re.fullmatch(r"(-?[\d.]+)(ms|[smhd]?)", text)
     if not found:
@@ -157,9 +178,15 @@ def _job(kind, options, number, cc):
         return text.replace("{cc}", str(cc))
 
     tasks = options.tasks or options.nodes or 1
-    whole = options.exclusive or (kind == "batch" and not options.tasks)
-    nodes = options.nodes or 1
-    cores = CORES // NODES * nodes if whole else tasks * options.cores
+    whole = options.exclusive or not (options.tasks or not options.nodes)
+    asked = {
+        "tasks": tasks,
+        "nodes": options.nodes,
+        "cores": options.cores,
+        "gpus": options.gpus,
+        "whole": whole,
+        "eligible": eligible(options.constraint),
+    }
     command = [put(word) for word in options.command]
     default = Path(command[0]).name if command else "batch"
     one = {
@@ -167,10 +194,10 @@ def _job(kind, options, number, cc):
         "kind": kind,
         "name": put(options.job_name) if options.job_name is not None else default,
         "cwd": options.cwd or str(Path.cwd()),
-        "ntasks": tasks,
-        "nnodes": nodes,
-        "ncores": cores,
-        "gpus": tasks * options.gpus,
+        "ntasks": options.nodes if kind == "batch" else tasks,  # one broker a node
+        "nnodes": options.nodes,
+        "ncores": None if whole else tasks * options.cores,
+        "asked": asked,
         "duration": options.duration,
         "urgency": options.urgency,
         "bank": options.bank,
@@ -181,8 +208,9 @@ def _job(kind, options, number, cc):
         "output": put(options.output),
         "error": put(options.error),
         "attributes": dict(rule.partition("=")[::2] for rule in options.setattr),
+        "constraint": options.constraint,
         "state": "SCHED",
-        "unsatisfiable": _unsatisfiable(kind, options, tasks, nodes, whole),
+        "unsatisfiable": unsatisfiable(asked),
         "events": [],
     }
     one["t_submit"] = event(one, "submit", userid=os.getuid(), urgency=options.urgency,
@@ -192,29 +220,3 @@ def _job(kind, options, number, cc):
     one["t_priority"] = event(one, "priority", priority=options.urgency)
     one["t_sched"] = one["t_priority"]
     return one
-
-
-def _unsatisfiable(kind, options, tasks, nodes, whole):
-    """Say why it can never run, in the words of the simple scheduler."""
-    cores, gpus = options.cores, options.gpus
-    if options.requires:
-        return f"need {tasks} slot(s) of {cores} core(s), only 0 such slot(s) available (total cores: 0)"
-    if nodes > NODES:
-        if whole:
-            return f"need {nodes} exclusive node(s), only {NODES} eligible"
-        return f"need {nodes} node(s) with {cores} cores each, only {NODES} eligible"
-    if gpus * tasks > GPUS or (gpus > GPUS // NODES):
-        free = GPUS // gpus if gpus <= GPUS // NODES else 0
-        return f"need {tasks} slot(s) with {gpus} GPU(s) each, only {free} available (total GPUs: {GPUS})"
-    fit = NODES * (CORES // NODES // cores)
-    if tasks > fit:
-        return f"need {tasks} slot(s) of {cores} core(s), only {fit} such slot(s) available (total cores: {CORES})"
-    return ""
-
-
-def _idset(text):
-    numbers = []
-    for part in text.strip("[]").split(","):
-        first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return numbers

@@ -8,7 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from fluxlib.instance import HOST, event, f58
+from fluxlib import placing
+from fluxlib.instance import HOSTS, event, f58
 
 TICK = 0.02
 KILL_SECONDS = 5.0
@@ -32,6 +33,8 @@ class Supervised:
         self.ends_at = None
         self.kill_at = None
         self.result = None
+        self.room = {}
+        self.lost_at = None
 
     def step(self):
         """Do what is due; true when the job is over."""
@@ -65,13 +68,17 @@ class Supervised:
             self.result = "FAILED"
             self._inactive(1, None)
             return True
-        if job["urgency"] == 0 or not self.instance.take(job["ncores"], job["gpus"]):
+        room = None if job["urgency"] == 0 else self.instance.take(job["asked"])
+        if room is None:
             return False
+        self.room = room
         job["state"] = "RUN"
-        last = job["ncores"] - 1
-        job["annotations"] = {
-            "sched": {"resource_summary": f"rank0/core[0-{last}]" if last else "rank0/core0"}
-        }
+        job["room_ranks"] = sorted(room)
+        job["nnodes"] = len(room)
+        if job["kind"] == "batch":
+            job["ntasks"] = len(room)
+        job["ncores"] = sum(len(cores) for cores, _ in room.values())
+        job["annotations"] = {"sched": {"resource_summary": placing.summary(room)}}
         job["t_run"] = event(job, "alloc", annotations=job["annotations"])
         if job["duration"]:
             job["expiration"] = job["t_run"] + job["duration"]
@@ -103,7 +110,7 @@ class Supervised:
             except OSError:
                 self._raise("exec", "shell_init: No such file or directory")
                 self.result = "FAILED"
-                self.instance.give_back(job["ncores"], job["gpus"])
+                self.instance.give_back(self.room)
                 self._inactive(1, None)
                 return None
             # without --input the job would wait for ever
@@ -126,9 +133,10 @@ class Supervised:
     def _variables(self):
         job = self.job
         plain = f58(job["id"], plain=True)
+        gpus = self.room[job["room_ranks"][0]][1]
         own = {"FLUX_URI": f"local://{self.instance.folder}/local-0", "FLUX_JOB_SIZE": str(job["ntasks"]),
                "FLUX_JOB_NNODES": str(job["nnodes"]), "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-               "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(job["gpus"]))) or "-1"}  # fmt: skip
+               "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)) or "-1"}  # fmt: skip
         own["FLUX_ENCLOSING_ID" if job["kind"] == "batch" else "FLUX_JOB_ID"] = plain
         if job["cc"] is not None:
             own["FLUX_JOB_CC"] = str(job["cc"])
@@ -149,15 +157,17 @@ class Supervised:
         return text
 
     def _not_started(self, code, error):
-        note = f"task 0 (host {HOST}): start failed: {self.job['command'][0]}: {error.strerror}"
+        host = HOSTS[self.job["room_ranks"][0]]
+        note = f"task 0 (host {host}): start failed: {self.job['command'][0]}: {error.strerror}"
         self._raise("exec", note)
         self.result = "FAILED"
-        self.instance.give_back(self.job["ncores"], self.job["gpus"])
+        self.instance.give_back(self.room)
         self._inactive(code, code << 8)
         return True
 
     def _watch(self):
         now = time.monotonic()
+        self._lose_nodes()
         if self.ends_at is not None and now >= self.ends_at:
             self.ends_at = None
             self._raise("timeout", "resource allocation expired")
@@ -172,19 +182,54 @@ class Supervised:
             return False
         if self.process.stdin is not None:
             self.process.stdin.close()
-        self.instance.give_back(self.job["ncores"], self.job["gpus"])
+        self.instance.give_back(self.room)
+        if self.job["kind"] == "batch" and code:
+            self._broker_says(code)
         code = 128 - code if code < 0 else code
+        if self.lost_at == self.job["room_ranks"][0]:
+            code = 1  # what is left of its shell is not known
         self.result = self.result or ("FAILED" if code else "COMPLETED")
         self._inactive(code, code << 8)
         return True
+
+    def _broker_says(self, code):
+        """Add what the nested instance says of its script to the log of the job."""
+        named = self.job["error"] or self.job["output"]
+        if named is None:
+            return
+        how = signal.strsignal(-code) if code < 0 else "Exited"
+        now = time.strftime("%b %d %H:%M:%S", time.gmtime())
+        age = time.time() - self.job["t_run"]
+        with (Path(self.job["cwd"]) / self._expanded(named)).open("a") as log:
+            log.write(
+                f"{now}.{0:06} UTC {time.gmtime().tm_year} broker.err[0]: "
+                f"rc2.0: {self.instance.path(self.job['id'], '.script')} {how} "
+                f"(rc={128 - code if code < 0 else code}) {age:.1f}s\n"
+            )
 
     def _signal(self, number):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
-    def _raise(self, kind, note):
-        self.job["exception"] = {"occurred": True, "severity": 0, "type": kind, "note": note}
-        event(self.job, "exception", type=kind, severity=0, note=note, userid=os.getuid())
+    def _lose_nodes(self):
+        """End as Flux does it: a nested instance goes on, unless it lost its first node."""
+        lost = [rank for rank in self.job["room_ranks"] if rank in self.instance.lost()]
+        if not lost or self.lost_at is not None:
+            return
+        self.lost_at = rank = lost[0]
+        shell = self.job["room_ranks"].index(rank)
+        where = f"node failure on {HOSTS[rank]}"
+        if self.job["kind"] == "batch" and shell:
+            self._raise("node-failure", f"{where} (shell rank {shell})", severity=2)
+            return
+        self._raise("exec", f"{where} (rank {rank})")
+        self.result = "FAILED"
+        self._signal(signal.SIGTERM if shell else signal.SIGKILL)
+        self.kill_at = time.monotonic() + KILL_SECONDS
+
+    def _raise(self, kind, note, severity=0):
+        self.job["exception"] = {"occurred": True, "severity": severity, "type": kind, "note": note}
+        event(self.job, "exception", type=kind, severity=severity, note=note, userid=os.getuid())
         self.instance.save(self.job)
 
     def _inactive(self, code, waitstatus):
