@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from examlops_dagster.core.records import Claim, Node
+from examlops_dagster.core.seams import Progress
 from examlops_dagster.dagster_bridge.build_context import BuildContext
 from examlops_dagster.dagster_bridge.pauses import pause
 from examlops_dagster.dagster_bridge.runtime import Runtime
@@ -27,13 +28,22 @@ class NodeClaim:
         Of the step, or of the tick.
     node
         Asset and partition.
+    progress
+        Told whom it waits for, besides the log.
     """
 
-    def __init__(self, context: BuildContext, runtime: Runtime, node: Node) -> None:
+    def __init__(
+        self,
+        context: BuildContext,
+        runtime: Runtime,
+        node: Node,
+        progress: Progress | None = None,
+    ) -> None:
         self.node = node
         self.token = os.urandom(16).hex()
         self._context = context
         self._runtime = runtime
+        self._progress = progress
 
     def __enter__(self) -> Self:
         self.take()
@@ -62,13 +72,10 @@ class NodeClaim:
                 return
             if told is None or told.token != held.token:
                 told = held
-                self._context.log.info(
-                    "%s is being built by run %s (process %d on %s); waiting for it",
-                    self.node,
-                    held.run_id or "-",
-                    held.pid,
-                    held.host,
-                )
+                text = f"{self.node} is being built by {_shown(held)}; waiting for it"
+                self._context.log.info(text)
+                if self._progress is not None:
+                    self._progress(text)
             pause(CLAIM_POLL_SECONDS)
 
     def release(self) -> None:
@@ -77,3 +84,8 @@ class NodeClaim:
 
     def _asked(self) -> Claim | None:
         return self._runtime.ledger.claim(self.node, self.token, self._context.run.run_id)
+
+
+def _shown(claim: Claim) -> str:
+    run = f"run {claim.run_id}, " if claim.run_id else ""
+    return f"{run}process {claim.pid} on {claim.host}"

@@ -75,7 +75,7 @@ class NodeBuild:
         self._context = context
         self._location = location
         self._runtime = runtime
-        self.claim = NodeClaim(context, runtime, node)
+        self.claim = NodeClaim(context, runtime, node, location.progress)
         self._values = UpstreamValues(context, location, runtime, node)
         self.said = Said(context.log, node, len(self.declaration.sinks))
 

@@ -414,6 +414,18 @@ def test_sink_leaves_an_asset_that_is_being_built_to_its_build(exa):
     assert exa("-m", "pipeline", "assets", "sink", "slow").out.startswith("Wrote slow to")
 
 
+def test_who_waits_for_the_build_of_another_process_is_told_of_it(exa):
+    exa.write("pipeline.py", SLOW)
+    exa.write("wait", "yes")
+    first = exa.start("-m", "pipeline", "assets", "materialize", "slow")
+    first.until_file("began")
+    second = exa.start("-m", "pipeline", "assets", "materialize", "slow")
+    second.until("slow is being built by run")
+    (exa.folder / "wait").unlink()
+    first.finish()
+    assert "waiting for it" in second.finish().err
+
+
 # Partitions
 
 
