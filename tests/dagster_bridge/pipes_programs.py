@@ -3,6 +3,11 @@
 import sys
 import textwrap
 
+from dagster import DagsterEventType
+
+from examlops_dagster.ledger.jobs import HpcJobs
+from examlops_dagster.store.engine import Database
+
 # As in dagster-slurm's examples: a script file that opens Pipes by itself, and knows nothing of us.
 DAGSTER_SLURM_SCRIPT = """\
 import os
@@ -136,3 +141,18 @@ def lines_of(home, result):
 
 def text_of(home, result):
     return "\n".join(text for _, text in lines_of(home, result))
+
+
+def jobs_of(home):
+    """Give the jobs of a home, as platform.db has them."""
+    database = Database(home.folder / "platform.db")
+    try:
+        return HpcJobs(database).listed(limit=100)
+    finally:
+        database.close()
+
+
+def failure_of(result):
+    """Give what the one step that failed says of its error."""
+    [event] = [e for e in result.all_events if e.event_type is DagsterEventType.STEP_FAILURE]
+    return event.step_failure_data.user_failure_data

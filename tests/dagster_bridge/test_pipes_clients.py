@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from dagster import (
     AssetCheckSpec,
     AssetSpec,
     BackfillPolicy,
-    DagsterEventType,
     Definitions,
     MetadataValue,
     PipesClient,
@@ -32,9 +30,7 @@ from dagster._utils.warnings import disable_dagster_warnings
 from fluxes import FakeFlux, has_real_flux
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient, UsageError
-from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.orchestrators.ends import Patience
-from examlops_dagster.store.engine import Database
 
 HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 IMPATIENT = Patience(settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, cancel=15.0)
@@ -47,10 +43,6 @@ def mock_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("EXAMLOPS_ASSET_JOB_DIR", str(tmp_path / "jobs"))
 
 
-def script_of(home, text, name="program.py"):
-    return home.write(name, textwrap.dedent(text))
-
-
 def run(home, *assets, client=None, partition=None, tags=None):
     definitions = Definitions(
         assets, resources={"pipes_slurm": client or PipesSlurmClient(patience=IMPATIENT)}
@@ -61,21 +53,8 @@ def run(home, *assets, client=None, partition=None, tags=None):
     )
 
 
-def jobs_of(home):
-    database = Database(home.folder / "platform.db")
-    try:
-        return HpcJobs(database).listed()
-    finally:
-        database.close()
-
-
-def failure_of(result):
-    [event] = [e for e in result.all_events if e.event_type is DagsterEventType.STEP_FAILURE]
-    return event.step_failure_data.user_failure_data
-
-
 def squares_of(home):
-    script = script_of(home, programs.DAGSTER_SLURM_SCRIPT)
+    script = programs.script(home, programs.DAGSTER_SLURM_SCRIPT)
 
     @asset(check_specs=[AssetCheckSpec("not_empty", asset="squares")])
     def squares(context, pipes_slurm: ResourceParam[PipesClient]):
@@ -98,12 +77,12 @@ def test_a_script_written_for_dagster_slurm_runs_unchanged(home):
     [check] = result.get_asset_check_evaluations()
     assert (check.check_name, check.passed) == ("not_empty", True)
     assert any("processing squares on" in text for _, text in programs.lines_of(home, result))
-    [row] = jobs_of(home)
+    [row] = programs.jobs_of(home)
     assert (row.state, row.node.asset, row.run_id) == ("COMPLETED", "squares", result.run_id)
 
 
 def test_several_assets_and_foreign_ones(home):
-    script = script_of(
+    script = programs.script(
         home,
         """\
         from dagster_pipes import open_dagster_pipes
@@ -127,7 +106,9 @@ def test_several_assets_and_foreign_ones(home):
 
 
 def test_an_op_gets_what_the_program_says(home):
-    script = script_of(home, programs.TELLS.replace("pipes.report_asset", "False and pipes.report"))
+    script = programs.script(
+        home, programs.TELLS.replace("pipes.report_asset", "False and pipes.report")
+    )
     seen = []
 
     @op
@@ -143,7 +124,7 @@ def test_an_op_gets_what_the_program_says(home):
 
 
 def test_values_of_a_wrong_type_lose_nothing(home):
-    script = script_of(home, programs.STRANGE)
+    script = programs.script(home, programs.STRANGE)
 
     @asset
     def odd(context, pipes_slurm: PipesSlurmClient):
@@ -165,7 +146,7 @@ def test_values_of_a_wrong_type_lose_nothing(home):
     ],
 )
 def test_a_job_without_proof_of_success_fails_the_step(home, text, why):
-    script = script_of(home, text)
+    script = programs.script(home, text)
 
     @asset
     def bad(context, pipes_slurm: PipesSlurmClient):
@@ -173,7 +154,7 @@ def test_a_job_without_proof_of_success_fails_the_step(home, text, why):
 
     result = run(home, bad)
     assert not result.success
-    failure = failure_of(result)
+    failure = programs.failure_of(result)
     assert why in failure.description
     assert failure.metadata["examlops/hpc_job_id"].value == "1"
     assert failure.metadata["examlops/hpc_state"].value == "FAILED"
@@ -196,14 +177,14 @@ def test_a_command_has_its_resources_setup_and_environment(home):
 
     assert run(home, told, partition="b").success
     assert (home.folder / "said").read_text() == "1 hush-hush b\n"
-    [row] = jobs_of(home)
+    [row] = programs.jobs_of(home)
     assert (row.node.asset, row.node.partition, row.gpus) == ("a-name", "b", 2)
     for path in Path(row.folder).rglob("*"):
         assert not path.is_file() or b"hush-hush" not in path.read_bytes(), path
 
 
 def test_a_range_of_partitions_reaches_the_program(home):
-    script = script_of(
+    script = programs.script(
         home,
         """\
         from dagster_pipes import open_dagster_pipes
@@ -237,7 +218,7 @@ def test_equal_calls_of_one_step_are_two_jobs(home):
         return done.get_materialize_result()
 
     assert run(home, twice).success
-    assert len(jobs_of(home)) == 2
+    assert len(programs.jobs_of(home)) == 2
 
 
 def test_a_retry_takes_the_job_that_succeeded_and_not_one_that_failed(home):
@@ -255,7 +236,7 @@ def test_a_retry_takes_the_job_that_succeeded_and_not_one_that_failed(home):
     result = run(home, tried)
     assert result.success
     assert attempts == [1, 2]  # the first job failed, the second succeeded, and was taken again
-    assert sorted(row.state for row in jobs_of(home)) == ["COMPLETED", "FAILED"]
+    assert sorted(row.state for row in programs.jobs_of(home)) == ["COMPLETED", "FAILED"]
 
 
 def test_without_a_program_or_with_two_it_says_how(home):
@@ -275,7 +256,7 @@ def test_resources_that_cannot_be_used_are_named(home):
     def greedy(context, pipes_slurm: PipesSlurmClient):
         pipes_slurm.run(context=context, command="true", resources={"mem": "plenty"})
 
-    assert "mem" in failure_of(run(home, greedy)).description
+    assert "mem" in programs.failure_of(run(home, greedy)).description
 
 
 def test_a_scheduler_may_be_given(home, monkeypatch):
@@ -299,7 +280,7 @@ def test_an_asset_may_be_called_by_itself_in_a_test(home):
     with build_asset_context(instance=home.instance) as context:
         done = squares(context, PipesSlurmClient())
     assert done.metadata["total"] == MetadataValue.int(14)
-    assert [row.node.asset for row in jobs_of(home)] == ["squares"]
+    assert [row.node.asset for row in programs.jobs_of(home)] == ["squares"]
 
 
 # Interrupts, in a process of its own
@@ -356,7 +337,7 @@ def test_a_retry_takes_up_a_job_that_outlived_its_run(home, slow, number):
     [started] = slow.glob("started-*")
     [event] = home.events("slow")
     assert event.metadata["pid"].value == int(started.name.partition("-")[2])
-    [row] = jobs_of(home)
+    [row] = programs.jobs_of(home)
     assert row.state == "COMPLETED"
 
 
@@ -367,14 +348,14 @@ def test_terminate_and_ctrl_c_of_a_run_here_cancel_the_job(home, slow, how):
         home.instance.report_run_canceling(found)
     end(process, signal.SIGINT)
     assert not is_running(slow)
-    assert jobs_of(home)[0].state == "CANCELLED"
+    assert programs.jobs_of(home)[0].state == "CANCELLED"
 
 
 def test_ctrl_c_of_dagster_leaves_the_job(home, slow):
     process, _ = start(home, slow, "launched")
     end(process, signal.SIGINT)
     assert is_running(slow)
-    assert jobs_of(home)[0].state not in ("CANCELLED", "COMPLETED")
+    assert programs.jobs_of(home)[0].state not in ("CANCELLED", "COMPLETED")
 
 
 # Other schedulers

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 import ssh_plain
 from dagster import (
     AssetCheckSpec,
-    DagsterEventType,
     MetadataValue,
     StaticPartitionsDefinition,
     asset,
@@ -21,10 +19,8 @@ from dagster import (
 from sshd import FAKES, IN_CI, SshServer
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient
-from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.schedulers.ssh import SshRunner
 from examlops_dagster.schedulers.ssh_settings import ssh_settings
-from examlops_dagster.store.engine import Database
 
 HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 LIMIT_SECONDS = 90
@@ -57,10 +53,6 @@ def cluster(request, server, awkward_path, monkeypatch):
     return awkward_path / "work there"
 
 
-def script_of(home, text):
-    return home.write("program.py", textwrap.dedent(text))
-
-
 def run(home, *assets, client=None, partition=None):
     found = ssh_plain.definitions(assets, client or PipesFluxClient())
     job = found.resolve_implicit_global_asset_job_def()
@@ -69,21 +61,8 @@ def run(home, *assets, client=None, partition=None):
     )
 
 
-def jobs_of(home):
-    database = Database(home.folder / "platform.db")
-    try:
-        return HpcJobs(database).listed(limit=100)
-    finally:
-        database.close()
-
-
-def failure_of(result):
-    [event] = [e for e in result.all_events if e.event_type is DagsterEventType.STEP_FAILURE]
-    return event.step_failure_data.user_failure_data
-
-
 def squares_of(home):
-    script = script_of(home, programs.DAGSTER_SLURM_SCRIPT)
+    script = programs.script(home, programs.DAGSTER_SLURM_SCRIPT)
 
     @asset(check_specs=[AssetCheckSpec("not_empty", asset="squares")])
     def squares(context, pipes: PipesFluxClient):
@@ -103,7 +82,7 @@ def test_a_script_speaks_to_the_run_over_one_connection(home, server, cluster):
     [check] = result.get_asset_check_evaluations()
     assert (check.check_name, check.passed) == ("not_empty", True)
     assert any("processing squares on" in text for _, text in programs.lines_of(home, result))
-    [row] = jobs_of(home)
+    [row] = programs.jobs_of(home)
     assert (row.state, row.node.asset, row.run_id) == ("COMPLETED", "squares", result.run_id)
     assert event.metadata["examlops/hpc_folder"] == MetadataValue.path(row.folder)
     assert (cluster / row.token / "run.sh").exists()
@@ -111,14 +90,14 @@ def test_a_script_speaks_to_the_run_over_one_connection(home, server, cluster):
 
 
 def test_a_program_that_fails_has_its_exception_and_its_logs(home, server, cluster):
-    script = script_of(home, "print('on stdout')\n" + programs.RAISES)
+    script = programs.script(home, "print('on stdout')\n" + programs.RAISES)
 
     @asset
     def bad(context, pipes: PipesFluxClient):
         return pipes.run(context=context, script=script).get_results()
 
     result = run(home, bad)
-    failure = failure_of(result)
+    failure = programs.failure_of(result)
     assert "ValueError: this is why" in failure.description
     assert "on stdout" in failure.description
     assert failure.metadata["examlops/hpc_state"].value == "FAILED"
@@ -144,7 +123,7 @@ def test_setup_environment_and_partition_reach_the_program_and_nothing_else(
 
     assert run(home, told, partition="it's;$b").success
     assert said.read_text() == "1|hush-hush|it's;$b||"
-    [row] = jobs_of(home)
+    [row] = programs.jobs_of(home)
     for folder in (Path(row.folder), cluster / row.token):
         for path in folder.rglob("*"):
             assert not path.is_file() or b"hush-hush" not in path.read_bytes(), path
@@ -175,8 +154,8 @@ def test_a_host_that_refuses_the_login_fails_the_step_and_says_why(
     home, server, cluster, monkeypatch
 ):
     monkeypatch.setenv("EXAMLOPS_HPC_SSH_KEY", str(server.folder / "stranger"))
-    assert "it refused the login" in failure_of(run(home, squares_of(home))).description
-    assert jobs_of(home) == []
+    assert "it refused the login" in programs.failure_of(run(home, squares_of(home))).description
+    assert programs.jobs_of(home) == []
 
 
 # Interrupts, in a process of its own
@@ -224,7 +203,7 @@ def test_terminate_cancels_the_jobs_there(home, server, cluster, slow):
     home.instance.report_run_canceling(found)
     end(process, signal.SIGINT)
     assert running(slow) == 0
-    assert {row.state for row in jobs_of(home)} == {"CANCELLED"}
+    assert {row.state for row in programs.jobs_of(home)} == {"CANCELLED"}
 
 
 def test_a_retry_takes_up_the_jobs_that_outlived_their_run(home, server, cluster, slow):
@@ -237,7 +216,7 @@ def test_a_retry_takes_up_the_jobs_that_outlived_their_run(home, server, cluster
     started = {int(path.name.partition("-")[2]) for path in slow.glob("started-*")}
     names = [f"slow{n}" for n in range(ssh_plain.COUNT)]
     assert {event.metadata["pid"].value for n in names for event in home.events(n)} == started
-    assert [row.state for row in jobs_of(home)] == ["COMPLETED"] * ssh_plain.COUNT
+    assert [row.state for row in programs.jobs_of(home)] == ["COMPLETED"] * ssh_plain.COUNT
 
 
 # The real one

@@ -21,8 +21,6 @@ from dagster import (
 from waiting_plain import COUNT, together
 
 from examlops_dagster import PipesSlurmClient, waiting_executor
-from examlops_dagster.ledger.jobs import HpcJobs
-from examlops_dagster.store.engine import Database
 
 HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 LIMIT_SECONDS = 60
@@ -47,14 +45,6 @@ def folder(tmp_path, monkeypatch):
     (found / "go").touch()
 
 
-def jobs_of(home):
-    database = Database(home.folder / "platform.db")
-    try:
-        return HpcJobs(database).listed(limit=100)
-    finally:
-        database.close()
-
-
 def test_the_jobs_of_twenty_plain_assets_run_at_one_time(home, folder):
     client = PipesSlurmClient()
     names = [f"a{n}" for n in range(COUNT)]
@@ -65,7 +55,7 @@ def test_the_jobs_of_twenty_plain_assets_run_at_one_time(home, folder):
         [event] = home.events(name)
         assert event.tags["dagster/data_version"] == name
     assert len({event.metadata["pid"].value for n in names for event in home.events(n)}) == COUNT
-    assert [row.state for row in jobs_of(home)] == ["COMPLETED"] * COUNT
+    assert [row.state for row in programs.jobs_of(home)] == ["COMPLETED"] * COUNT
     assert client._databases._open == {}
 
 
@@ -143,7 +133,7 @@ def test_no_more_wait_at_once_than_the_config_says(home, folder):
     (folder / "go").touch()
     run = plain.execute(home.instance, found, config={"max_concurrent": 1})
     assert run.is_success
-    first, second = sorted(jobs_of(home), key=lambda row: row.submitted_at)
+    first, second = sorted(programs.jobs_of(home), key=lambda row: row.submitted_at)
     assert second.submitted_at >= first.ended_at
 
 
@@ -204,7 +194,7 @@ def test_jobs_of_a_real_slurm_run_at_one_time(home, folder, monkeypatch):
     monkeypatch.delenv("EXAMLOPS_HPC_SCHEDULER")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
     assert plain.execute(home.instance, plain.definitions([together("a", 2), together("b", 2)]))
-    assert {row.scheduler for row in jobs_of(home)} == {"slurm"}
+    assert {row.scheduler for row in programs.jobs_of(home)} == {"slurm"}
     assert len(home.events("a") + home.events("b")) == 2
 
 
@@ -245,7 +235,7 @@ def test_terminate_and_ctrl_c_of_a_run_here_cancel_all_jobs(home, folder, how):
         home.instance.report_run_canceling(found)
     end(process, signal.SIGINT)
     assert running(folder) == 0
-    assert {row.state for row in jobs_of(home)} == {"CANCELLED"}
+    assert {row.state for row in programs.jobs_of(home)} == {"CANCELLED"}
 
 
 @pytest.mark.parametrize(
@@ -257,4 +247,4 @@ def test_a_stop_of_dagster_and_sigterm_leave_all_jobs(home, folder, how, number)
     process, _ = start(home, folder, how)
     end(process, number)
     assert running(folder) == COUNT
-    assert not {row.state for row in jobs_of(home)} & {"CANCELLED", "COMPLETED"}
+    assert not {row.state for row in programs.jobs_of(home)} & {"CANCELLED", "COMPLETED"}
