@@ -37,6 +37,8 @@ class _Current(PipesContext):
         """Keep nothing: all that it has is that of a call."""
 
     def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":  # whoever looks at all objects of a process asks for no context
+            return object.__getattribute__(self, name)
         return getattr(_open.of_caller(), name)
 
 

@@ -51,6 +51,7 @@ def test_the_commands_that_read_print_one_document(built):
                 "partition": None,
                 "action": "build",
                 "reasons": ["forced"],
+                "policy": None,
             }
         ],
         "skipped": ["PM100", "jpcp_features"],

@@ -28,6 +28,7 @@ from dagster import (
 )
 from dagster._utils.warnings import disable_dagster_warnings
 from fluxes import FakeFlux, has_real_flux
+from waiting import is_alive
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient, UsageError
 from examlops_dagster.orchestrators.ends import Patience
@@ -321,7 +322,7 @@ def end(process, number):
 def is_running(slow):
     [started] = slow.glob("started-*")
     number = int(started.name.partition("-")[2])
-    return Path(f"/proc/{number}").exists()
+    return is_alive(number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

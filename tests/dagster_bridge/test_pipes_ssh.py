@@ -17,6 +17,7 @@ from dagster import (
     asset,
 )
 from sshd import FAKES, IN_CI, SshServer
+from waiting import is_alive
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient
 from examlops_dagster.schedulers.ssh import SshRunner
@@ -195,7 +196,7 @@ def end(process, number):
 
 def running(slow):
     numbers = [int(path.name.partition("-")[2]) for path in slow.glob("started-*")]
-    return sum(Path(f"/proc/{number}").exists() for number in numbers)
+    return sum(map(is_alive, numbers))
 
 
 def test_terminate_cancels_the_jobs_there(home, server, cluster, slow):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pipes_programs as programs
 import pytest
@@ -18,6 +17,7 @@ from dagster import (
     job,
     op,
 )
+from waiting import is_alive
 from waiting_plain import COUNT, together
 
 from examlops_dagster import PipesSlurmClient, waiting_executor
@@ -224,7 +224,7 @@ def end(process, number):
 
 def running(folder):
     numbers = [int(path.name.partition("-")[2]) for path in folder.glob("started-*")]
-    return sum(Path(f"/proc/{number}").exists() for number in numbers)
+    return sum(map(is_alive, numbers))
 
 
 @pytest.mark.parametrize("how", ["launched", "here"])

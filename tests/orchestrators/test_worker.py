@@ -17,7 +17,7 @@ from examlops_dagster.formats import content_hash, decode
 from examlops_dagster.orchestrators.calling import name_of, produce, resolve
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 
-ROOT = str(Path(__file__).parents[2])
+PATHS = os.pathsep.join(map(str, Path(__file__).parents[1:3]))
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_script_that_does_not_close_leaves_nothing_and_warns_of_nothing(tmp_pa
 def run_script(script):
     return subprocess.run(
         [sys.executable, "-W", "error", str(script), str(Path(__file__).parent)],
-        env={**os.environ, "PYTHONPATH": ROOT},
+        env={**os.environ, "PYTHONPATH": PATHS},
         capture_output=True,
         text=True,
         check=True,
@@ -193,7 +193,7 @@ def test_killing_the_parent_ends_the_function_and_its_children(tmp_path, functio
     )
     with subprocess.Popen(
         [sys.executable, str(script), str(Path(__file__).parent), str(folder), function],
-        env={**os.environ, "PYTHONPATH": ROOT},
+        env={**os.environ, "PYTHONPATH": PATHS},
         stderr=subprocess.PIPE,
     ) as parent:
         wait_until(lambda: len(pids_in(folder)) == count)
