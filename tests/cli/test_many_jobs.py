@@ -1,14 +1,13 @@
 """Several jobs waited for by one command: side by side, interrupted, left and taken over."""
 
-import os
 import signal
 import time
 
 import pytest
+from slurms import need_slurm
 
 from examlops_dagster.ledger.jobs import OPEN_STATES
 
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 PIPELINE = """\
 from pathlib import Path
 
@@ -52,9 +51,8 @@ def on(exa, tmp_path, monkeypatch):
     """Give a project that submits to a cluster."""
 
     def prepare(scheduler):
-        if scheduler == "slurm" and not HAS_SLURM:
-            reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+        if scheduler == "slurm":
+            need_slurm()
         cache = tmp_path / "cache of its own"
         cache.mkdir()
         monkeypatch.setattr(exa, "_cache", cache)

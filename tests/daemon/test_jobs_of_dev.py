@@ -1,18 +1,17 @@
 """Jobs that runs of a real ``dagster dev`` wait for: Terminate ends them, a restart does not."""
 
 import contextlib
-import os
 import time
 
 import pytest
 from homes import Homestead
 from processes import Site, free_port
+from slurms import need_slurm
 
 from examlops_dagster.ledger.jobs import OPEN_STATES
 
 pytestmark = pytest.mark.slow
 
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 on_both = pytest.mark.parametrize("scheduler", ["mock", "slurm"])
 
 DEFS = """\
@@ -70,9 +69,8 @@ def site_of(tmp_path, monkeypatch, template):
     sites = []
 
     def make(automation, scheduler):
-        if scheduler == "slurm" and not HAS_SLURM:
-            reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+        if scheduler == "slurm":
+            need_slurm()
         defs = DEFS.replace("AUTOMATION", repr(automation))
         sites.append(Site(tmp_path / "home", monkeypatch, defs, template))
         sites[-1].home.write(".env", f"EXAMLOPS_HPC_SCHEDULER={scheduler}\n")

@@ -28,12 +28,12 @@ from dagster import (
 )
 from dagster._utils.warnings import disable_dagster_warnings
 from fluxes import FakeFlux, has_real_flux
+from slurms import need_slurm
 from waiting import is_alive
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient, UsageError
 from examlops_dagster.orchestrators.ends import Patience
 
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 IMPATIENT = Patience(settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, cancel=15.0)
 
 
@@ -372,9 +372,7 @@ def a_flux(tmp_path, monkeypatch):
 
 @pytest.fixture
 def a_slurm(tmp_path, monkeypatch):
-    if not HAS_SLURM:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    need_slurm()
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
     return PipesSlurmClient()
 

@@ -1,12 +1,9 @@
 """What a function says over Dagster Pipes, in the run that builds its asset: the same everywhere."""
 
-import os
-
 import pytest
 from dagster import DagsterEventType, MetadataValue
 from pipes_programs import lines_of, text_of
-
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
+from slurms import need_slurm
 
 PLACES = {
     "worker": "",
@@ -55,9 +52,8 @@ def silent():
 
 @pytest.fixture(params=sorted(PLACES))
 def module(request, home, tmp_path, monkeypatch):
-    if request.param == "slurm" and not HAS_SLURM:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    if request.param == "slurm":
+        need_slurm()
     monkeypatch.setenv("EXAMLOPS_HPC_SCHEDULER", request.param)
     monkeypatch.setenv("EXAMLOPS_HPC_WORKDIR", str(tmp_path / "spool"))
     monkeypatch.setenv("EXAMLOPS_ASSET_JOB_DIR", str(tmp_path / "jobs"))

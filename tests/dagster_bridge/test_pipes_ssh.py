@@ -16,14 +16,14 @@ from dagster import (
     StaticPartitionsDefinition,
     asset,
 )
-from sshd import FAKES, IN_CI, SshServer
+from slurms import need_slurm
+from sshd import FAKES, SshServer
 from waiting import is_alive
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient
 from examlops_dagster.schedulers.ssh import SshRunner
 from examlops_dagster.schedulers.ssh_settings import ssh_settings
 
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 LIMIT_SECONDS = 90
 
 
@@ -225,9 +225,7 @@ def test_a_retry_takes_up_the_jobs_that_outlived_their_run(home, server, cluster
 
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_a_real_slurm_is_reached_too(home, server, awkward_path, monkeypatch, is_staged):
-    if not HAS_SLURM:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if IN_CI else pytest.skip)(reason)
+    need_slurm()
     server.profile(PATH=os.environ["PATH"], SLURM_CONF=os.environ["SLURM_CONF"])
     monkeypatch.setenv("EXAMLOPS_ASSET_JOB_DIR", str(awkward_path / "here"))
     if is_staged:

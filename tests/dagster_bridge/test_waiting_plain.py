@@ -17,12 +17,12 @@ from dagster import (
     job,
     op,
 )
+from slurms import need_slurm
 from waiting import is_alive
 from waiting_plain import COUNT, together
 
 from examlops_dagster import PipesSlurmClient, waiting_executor
 
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 LIMIT_SECONDS = 60
 
 
@@ -188,9 +188,7 @@ def test_ops_of_a_job_wait_side_by_side_too(home, folder):
 
 
 def test_jobs_of_a_real_slurm_run_at_one_time(home, folder, monkeypatch):
-    if not HAS_SLURM:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    need_slurm()
     monkeypatch.delenv("EXAMLOPS_HPC_SCHEDULER")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
     assert plain.execute(home.instance, plain.definitions([together("a", 2), together("b", 2)]))
