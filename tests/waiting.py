@@ -16,6 +16,11 @@ def wait_until(condition, seconds=PATIENCE_SECONDS, step=0.05):
     return found
 
 
+def until_prunable():
+    """Wait until what has ended by now is older than a second, for ``exa hpc prune``."""
+    time.sleep(2.1)  # an exit record has whole seconds
+
+
 def is_alive(pid):
     """Say whether a process is there and has not ended, waited for or not."""
     try:

@@ -2,11 +2,10 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import until_prunable, wait_until
 
 MOCK = {"EXAMLOPS_HPC_SCHEDULER": "mock"}
 
@@ -190,7 +189,7 @@ def test_old_folders_are_pruned_and_rows_stay(mock):
     made = folders(mock)
     assert mock("hpc", "prune").out == "Removed 0 job folders\n"
     assert mock("hpc", "prune", "--older-than", "soon", code=2).is_quiet
-    time.sleep(1.1)
+    until_prunable()
     assert mock("hpc", "prune", "--older-than", "1s").out == "Removed 2 job folders\n"
     assert not any(folder.exists() for folder in made)
     assert len(jobs(mock)) == 2

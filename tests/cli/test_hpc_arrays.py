@@ -2,11 +2,10 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import until_prunable, wait_until
 
 MOCK = {"EXAMLOPS_HPC_SCHEDULER": "mock"}
 
@@ -21,12 +20,17 @@ HERE = Path(__file__).parent
 KEYS = [f"k{n}" for n in range(int((HERE / "size").read_text()))]
 
 
+def is_slow(k):
+    return (HERE / "slow").exists() and k in (HERE / "slow").read_text().split()
+
+
 @asset(partitions={"k": partitions(KEYS)}, deps=["PM100"], orchestrator="scheduler")
 def parts(k, **upstream):
     print("building", k, *map(os.environ.get, ("EXAMLOPS_PARTITION", "EXAMLOPS_UPSTREAM")))
     (HERE / f"building {k}").write_text(str(os.getpid()))
-    if (HERE / "slow").exists() and k in (HERE / "slow").read_text().split():
-        time.sleep(4)
+    deadline = time.monotonic() + 120
+    while is_slow(k) and time.monotonic() < deadline:
+        time.sleep(0.05)
     if (HERE / "bad").exists() and k in (HERE / "bad").read_text().split():
         raise ValueError(f"{k} is no good")
     with (HERE / "calls").open("a") as file:
@@ -155,6 +159,7 @@ def test_a_wait_that_is_killed_is_taken_up_again_as_a_whole(mock):
     command.until_file("building k4")
     command.send(signal.SIGKILL)
     command.finish(code=-signal.SIGKILL)
+    mock.write("slow", "")
     done = materialize(mock, "parts")
     assert "taking over" in done.err
     assert "submitted" not in done.err
@@ -191,6 +196,7 @@ def test_a_sigterm_leaves_the_array_running_and_says_so(mock):
     command.send(signal.SIGTERM)
     done = command.finish(code=None)
     assert "are left running → exa hpc jobs --asset parts" in done.err
+    mock.write("slow", "")
     assert "taking over" in materialize(mock, "parts").err
     assert sorted(mock.lines("calls")) == [f"k{n}" for n in range(6)]
     assert len(tokens(mock)) == 1
@@ -212,9 +218,11 @@ def test_a_folder_is_pruned_once_all_its_tasks_ended(mock):
     mock.write("slow", "k1")
     command = start(mock, "parts")
     until_completed(mock, 5)
-    time.sleep(1.1)
+    until_prunable()
     assert mock("hpc", "prune", "--older-than", "1s").out == "Removed 0 job folders\n"
+    mock.write("slow", "")
     command.finish(code=0)
+    until_prunable()
     assert mock("hpc", "prune", "--older-than", "1s").out == "Removed 1 job folder\n"
 
 
@@ -222,9 +230,11 @@ def test_keys_that_somebody_else_builds_are_waited_for(mock):
     mock.write("slow", "k1")
     first = start(mock, "parts", "--partition", "k1")
     first.until_file("building k1")
-    done = materialize(mock, "parts")
+    second = start(mock, "parts")
+    second.until("submitted 5 tasks")
+    mock.write("slow", "")
     first.finish(code=0)
-    assert "submitted 5 tasks" in done.err
+    second.finish(code=0)
     assert sorted(mock.lines("calls")) == [f"k{n}" for n in range(6)]
     assert set(states(mock).values()) == {("fresh", 1)}
 

@@ -1,11 +1,10 @@
 """Jobs whose waiter was killed, as ``exa hpc`` shows, prunes and cancels them."""
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import until_prunable, wait_until
 
 ON_JOBS = {"EXAMLOPS_HPC_SCHEDULER": "mock", "EXAMLOPS_ASSET_ORCHESTRATOR": "scheduler"}
 
@@ -85,7 +84,7 @@ def test_cancelling_it_keeps_what_it_made(mock, left):
 
 def test_its_folder_is_pruned_and_the_next_request_submits_another(mock, left):
     assert mock("hpc", "prune").out == "Removed 0 job folders\n"
-    time.sleep(2.1)  # an exit record has whole seconds
+    until_prunable()
     assert mock("hpc", "prune", "--older-than", "1s").out == "Removed 1 job folder\n"
     assert not left.exists()
     [job] = jobs(mock)

@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from sshd import FAKES, SshServer
+from waiting import until_prunable, wait_until
 
 from examlops_dagster.schedulers.ssh import SshRunner
 from examlops_dagster.schedulers.ssh_settings import ssh_settings
@@ -80,7 +80,7 @@ def test_a_slice_is_built_there_and_its_folder_can_be_pruned(project):
     assert project.server.logins == 1
     assert "features from {'PM100': 1}" in project("hpc", "logs", "features").out  # all is here
 
-    time.sleep(1.1)
+    until_prunable()
     kept = project("hpc", "prune", "--older-than", "1s")
     assert kept.out == "Removed 0 job folders\n"
     assert "1 of their folders are on a host that was not reached" in kept.err
@@ -94,9 +94,7 @@ def test_a_running_job_shows_its_logs_and_can_be_cancelled_only_there(project):
     command = project.start("assets", "materialize", "features", **project.variables)
     command.until("RUNNING")
     job_id = the_job(project)["job_id"]
-    deadline = time.monotonic() + 30
-    while "features from" not in over_ssh(project, "hpc", "logs", job_id).out:
-        assert time.monotonic() < deadline
+    wait_until(lambda: "features from" in over_ssh(project, "hpc", "logs", job_id).out)
     elsewhere = project("hpc", "cancel", job_id, code=2)
     assert "the job was submitted over SSH to 127.0.0.1 → set EXAMLOPS_HPC_SSH_HOST=" in (
         elsewhere.err
