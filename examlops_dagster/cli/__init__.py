@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 
 COMMAND = "exa"
 DISTRIBUTION = "examlops-dagster"
+JSON = "--json"
 
 ALLOCATIONS_PER_COLLECTION = 100_000
 """What a command loads lives until its end; looking for garbage at every 700 objects, as Python
@@ -24,9 +25,11 @@ def main() -> None:
     if first is not None and first not in GROUPS and _COMPLETION.isdisjoint(words):
         other = _other_command()
         if other is None:
-            sys.exit(_unknown(first, GROUPS))
+            sys.exit(_unknown(first, GROUPS, as_json=JSON in words))
         other()
         return
+    if JSON in words:
+        sys.exit(_for_a_program(app))
     app(prog_name=COMMAND)
 
 
@@ -34,19 +37,37 @@ _COMPLETION = frozenset({"--install-completion", "--show-completion"})
 """Options that may have the name of a shell after them."""
 
 
-def _unknown(word: str, groups: Collection[str]) -> int:
+def _for_a_program(app: Callable[..., int | None]) -> int | None:
+    """Run a command of which a program reads JSON; what the parser refuses is JSON then too."""
+    try:
+        return app(prog_name=COMMAND, standalone_mode=False)
+    except Exception as error:
+        # click's own class, and which click that is depends on the version of typer
+        if not (hasattr(error, "format_message") and hasattr(error, "show")):
+            raise
+        from examlops_dagster.cli.common import ExitCode, emit
+
+        emit({"error": error.format_message(), "exit_code": int(ExitCode.USAGE)})
+        error.show()
+        return int(ExitCode.USAGE)
+
+
+def _unknown(word: str, groups: Collection[str], *, as_json: bool) -> int:
     """Say that nobody here has a group, and give the exit code."""
     import difflib
 
-    from examlops_dagster.cli.common import ExitCode, tell
+    from examlops_dagster.cli.common import ExitCode, emit, tell
 
     nearest = difflib.get_close_matches(word, groups, n=1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    tell(
-        f"Error: No such command {word!r}.{hint} Here are {', '.join(sorted(groups))}; any other "
+    message = (
+        f"No such command {word!r}.{hint} Here are {', '.join(sorted(groups))}; any other "
         f"group is that of another distribution with an {COMMAND!r} command, such as ExaMLOps, "
         "and none is installed."
     )
+    if as_json:
+        emit({"error": message, "exit_code": int(ExitCode.USAGE)})
+    tell(f"Error: {message}")
     return int(ExitCode.USAGE)
 
 

@@ -21,7 +21,8 @@ from examlops_dagster.governance.decision import Action
 from examlops_dagster.home import cache_folder, find_home
 from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.loading import ModuleLike
-from examlops_dagster.project import Project, open_project
+from examlops_dagster.project import Project
+from examlops_dagster.project.scripts import changing
 
 EXTERNAL = "external"
 """Backend of a revision that somebody else keeps and names."""
@@ -74,12 +75,15 @@ def snapshot(
     DatasetError
         If there is nothing, it changes meanwhile, or it cannot be kept.
     UsageError
-        If the name cannot have revisions, or the backend lacks a setting.
+        If the name cannot have revisions, the path is none of this machine, or the backend lacks a
+        setting.
     """
     undeclared = see_recordable(project, dataset)
+    root = Path(path)
     if "://" in os.fspath(path):
         raise UsageError(f"--path {path} is no path of this machine")
-    root = Path(path)
+    if not os.path.lexists(root):
+        raise UsageError(f"--path {path} does not exist")
     _ask_policy(project, dataset)
     backend.check()
     content = read_content(root, HashCache(cache_folder().parent / "hashes", root), meter)
@@ -187,16 +191,13 @@ def record_dataset_revision(
     """
     if (revision is None) == (path is None):
         raise UsageError("give either revision= or path=")
-    project = open_project(modules, reading=False)
-    try:
+    with changing(modules) as project:
         if path is not None:
             kept = backend_named(backend, environment=project.home.environment)
             recorded = snapshot(project, dataset, path, kept)
         else:
             facts = Facts(None, byte_count, row_count, schema_hash)
             recorded = record(project, dataset, revision or "", uri=uri, facts=facts)
-    finally:
-        project.close()
     for note in (*recorded.notes, recorded.held_up):
         if note:
             logger.warning("%s: %s", dataset, note)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from examlops_dagster.core.declarations import (
     DEFAULT_KIND,
@@ -11,6 +12,7 @@ from examlops_dagster.core.declarations import (
 from examlops_dagster.core.plan import Plan
 from examlops_dagster.core.records import Node
 from examlops_dagster.core.verdicts import Status
+from examlops_dagster.governance.lineage_courier import deliver_later
 from examlops_dagster.home import Home, find_home
 from examlops_dagster.loading import ModuleLike, configured_modules, load_modules
 from examlops_dagster.project.project import Project
@@ -140,9 +142,17 @@ def mark_source_changed(
     modules
         Where the assets are declared; the configured ones by default.
     """
-    project = open_project(modules, reading=False)
-    try:
+    with changing(modules) as project:
         record, _ = project.advance(name, data_version)
         return record.version
+
+
+@contextmanager
+def changing(modules: Iterable[ModuleLike]) -> Iterator[Project]:
+    """Open a project to change it without a build, and have the lineage of that delivered."""
+    project = open_project(modules, reading=False)
+    try:
+        yield project
+        deliver_later(project.database, project.home)
     finally:
         project.close()

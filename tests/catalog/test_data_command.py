@@ -85,7 +85,7 @@ def test_a_difference_as_json_keeps_names_that_are_no_text(exa, files):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("snapshot", "d", "--path", "nosuch"), 1, "nosuch does not exist"),
+        (("snapshot", "d", "--path", "nosuch"), 2, "nosuch does not exist"),
         (("snapshot", "d", "--path", "s3://b/x"), 2, "is no path of this machine"),
         (("snapshot", "d", "--path", ".", "-b", "ftp"), 2, "none of local, minio"),
         (("snapshot", "d", "--path", ".", "-b", "minio"), 2, "EXAMLOPS_S3_BUCKET"),

@@ -1,5 +1,7 @@
 """What ``--json`` prints: one document on stdout, whatever functions print."""
 
+import pytest
+
 
 def test_a_build_reports_as_one_document_whatever_functions_print(built):
     found = built.report.json
@@ -92,3 +94,19 @@ def test_what_a_module_prints_at_import_is_not_in_the_table_either(built):
     status = built("-m", "pipeline", "assets", "status")
     assert status.out.startswith("Asset ")
     assert "printed at import" in status.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("assets", "status", "--chek", "--json"), "No such option: --chek"),
+        (("assets", "history", "--json"), "Missing argument"),
+        (("--json", "hpc", "jobs", "-n", "many"), "'many' is not a valid"),
+        (("asets", "--json"), "Did you mean 'assets'?"),
+    ],
+)
+def test_words_that_are_refused_are_a_document_too(exa, words, message):
+    done = exa(*words, code=2)
+    assert message in done.json["error"]
+    assert done.json["exit_code"] == 2
+    assert message in done.err

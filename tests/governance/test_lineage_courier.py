@@ -317,6 +317,20 @@ class TestWithoutABuild:
         wait_until(lambda: consumer.kinds(job) == ["COMPLETE"])
         assert all_gone(home)
 
+    @pytest.mark.parametrize(
+        ("call", "job"),
+        [
+            ("mark_source_changed('PM100')", "asset:PM100"),
+            ("record_dataset_revision('trace', 'abc')", "asset:trace"),
+        ],
+    )
+    def test_what_a_script_changed_is_delivered_after_it(self, home, consumer, url, call, job):
+        home.declare("PM100")
+        script = f"import examlops_dagster; examlops_dagster.{call}"
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_SECONDS)
+        wait_until(lambda: consumer.kinds(job) == ["COMPLETE"])
+        assert all_gone(home)
+
     def test_nothing_is_started_where_nothing_waits_or_the_backend_is_left_alone(
         self, home, chain, url, monkeypatch, caplog
     ):
