@@ -6,7 +6,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-WORKERS ?= 2
+# two for each processor, since tests wait for other processes, but no more than 8
+WORKERS ?= $(shell n=$$(($$(nproc) * 2)); echo $$((n < 8 ? n : 8)))
 ARGS ?=
 
 BIN := $(VENV)/bin

@@ -2,6 +2,7 @@
 
 import sys
 from datetime import datetime, timezone
+from functools import partial
 
 import pipes_programs as programs
 import pytest
@@ -9,6 +10,7 @@ from dagster import DagsterEventType, MetadataValue
 from pipes_programs import asset_of, lines_of, program_of, text_of
 
 from examlops_dagster.dagster_bridge import pipes_said
+from examlops_dagster.orchestrators.ends import Patience
 
 pytestmark = pytest.mark.parametrize("orchestrator", ["local", "scheduler"])
 
@@ -74,7 +76,8 @@ def test_an_exception_is_told_with_its_class_and_stack(home, orchestrator):
     ],
 )
 def test_an_exit_code_of_0_is_no_proof(home, orchestrator, monkeypatch, text, why):
-    monkeypatch.setattr("examlops_dagster.orchestrators.ends.Patience.files", 0.5)
+    impatient = partial(Patience, files=0.5)
+    monkeypatch.setattr("examlops_dagster.orchestrators.scheduler.Patience", impatient)
     result = home.click(program_of(home, text, orchestrator=orchestrator), "told")
     assert why in failure_of(home, result)
     assert home.events("told") == []
