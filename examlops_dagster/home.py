@@ -6,6 +6,7 @@ import getpass
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from examlops_dagster.core.freshness import is_zone
@@ -66,7 +67,7 @@ class Home:
             )
         return str(self.folder / Path(path).expanduser())
 
-    @property
+    @cached_property
     def zone(self) -> str:
         """IANA name of the zone of schedules that name none."""
         return resolve_zone(self.environment)

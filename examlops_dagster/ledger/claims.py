@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket
@@ -64,7 +65,7 @@ class Claims:
                 token=token,
                 host=socket.gethostname(),
                 pid=pid,
-                pid_started=process_started(pid),
+                pid_started=_own_start(pid),
                 run_id=run_id,
                 now=now.timestamp(),
             )
@@ -162,6 +163,12 @@ def living_claims(
                 row[2], row[3], row[4], row[5], from_epoch(row[6]), heartbeat
             )
     return found
+
+
+@functools.lru_cache(maxsize=1)
+def _own_start(pid: int) -> float:
+    """Give when this process started; a child that was forked has another pid."""
+    return process_started(pid)
 
 
 def process_started(pid: int) -> float:

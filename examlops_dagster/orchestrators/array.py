@@ -39,7 +39,7 @@ _TELL_SECONDS = 5.0
 _logger = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Key:
     """One build among many."""
 

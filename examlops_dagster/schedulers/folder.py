@@ -229,7 +229,9 @@ class JobFolder:
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write a JSON file, whole or not at all; ``durable`` waits until it is on the disk."""
-    write_atomically(path, json.dumps(value, indent=1).encode(), durable=durable)
+    # indented for who reads it, but for those of which each of a thousand tasks has one
+    text = json.dumps(value, indent=1 if durable else None)
+    write_atomically(path, text.encode(), durable=durable)
 
 
 def read_json(path: Path) -> Any:
