@@ -258,8 +258,9 @@ def fill(module: str) -> None:
 
 def fill_ledger(module: str) -> None:
     """As `fill`, in platform.db alone, where nobody asks Dagster."""
+    from examlops_dagster.clock import utc_now
     from examlops_dagster.core.records import Node, Read, Record
-    from examlops_dagster.ledger.builds import set_head, utc_now
+    from examlops_dagster.ledger.builds import set_head
     from examlops_dagster.project import open_project
 
     project = open_project([module], reading=False)

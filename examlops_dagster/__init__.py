@@ -32,12 +32,7 @@ if TYPE_CHECKING:
     from examlops_dagster.dagster_bridge.executor import waiting_executor
     from examlops_dagster.dagster_bridge.pipes import PipesFluxClient, PipesSlurmClient
     from examlops_dagster.dagster_bridge.run import materialize
-    from examlops_dagster.project import (
-        asset_status,
-        declare_asset,
-        mark_source_changed,
-        plan,
-    )
+    from examlops_dagster.project import asset_status, declare_asset, mark_source_changed, plan
     from examlops_dagster.project.datasets import apply_view, record_dataset_revision
 
 _LAZY = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import Declaration
+from examlops_dagster.core.failures import last_line
 from examlops_dagster.core.records import Node
-from examlops_dagster.core.walk import last_line
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.sinks import SinkWrite, SinkWrites
 from examlops_dagster.sinks import write_sink
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from examlops_dagster.core.freshness import is_zone
 from examlops_dagster.errors import UsageError
+from examlops_dagster.misspelt import tell_misspelt_variables
+from examlops_dagster.settings import ACTOR, DB_URL, TIMEZONE
 
 INSTANCE_FILE = "dagster.yaml"
 ENVIRONMENT_FILE = ".env"
@@ -50,7 +52,7 @@ class Home:
         UsageError
             If either names something else.
         """
-        url = self.environment.get("EXAMLOPS_DB_URL")
+        url = self.environment.get(DB_URL)
         if url:
             if not url.startswith(POSTGRES):
                 shown = f"{url.partition('://')[0]}://..." if "://" in url else repr(url)
@@ -75,7 +77,7 @@ class Home:
     @property
     def actor(self) -> str:
         """Who asks: ``EXAMLOPS_ACTOR``, else the user's name."""
-        named = self.environment.get("EXAMLOPS_ACTOR")
+        named = self.environment.get(ACTOR)
         if named:
             return named
         try:
@@ -89,7 +91,8 @@ def find_home(working_directory: Path | None = None) -> Home:
 
     Where there is neither, the working directory is the home that ``exa init`` would make. The
     file ``.env`` there is read as Dagster's own commands read it, and may name another home; what
-    it states is put into the environment, since the builds and Dagster must see it too.
+    it states is put into the environment, since the builds and Dagster must see it too. A variable
+    there or here that looks like a setting, and is none, is told in the log.
 
     Raises
     ------
@@ -98,11 +101,12 @@ def find_home(working_directory: Path | None = None) -> Home:
         is gone, as after a move.
     """
     here = (working_directory or Path.cwd()).resolve()
-    found = next((d for d in (here, *here.parents) if (d / INSTANCE_FILE).is_file()), None)
+    found = here if (here / INSTANCE_FILE).is_file() else home_above(here)
     stated = None
     if not os.environ.get("DAGSTER_HOME"):
         stated = (found or here) / ENVIRONMENT_FILE
         _read_environment_file(stated)
+    tell_misspelt_variables(stated)
     named = os.environ.get("DAGSTER_HOME")
     if named:
         folder = Path(named).expanduser()
@@ -111,6 +115,12 @@ def find_home(working_directory: Path | None = None) -> Home:
         note = "" if stated is None or found is None else _moved(stated, found, folder)
         return Home(folder, folder.is_dir(), os.environ, note)
     return Home(found or here, found is not None, os.environ)
+
+
+def home_above(folder: Path) -> Path | None:
+    """Give the nearest folder above one that is a home; None where there is none."""
+    above = folder.resolve().parents
+    return next((each for each in above if (each / INSTANCE_FILE).is_file()), None)
 
 
 def use_home(home: Home) -> None:
@@ -132,7 +142,7 @@ def resolve_zone(environment: Mapping[str, str]) -> str:
     UsageError
         If ``EXAMLOPS_TIMEZONE`` is not an IANA name.
     """
-    named = environment.get("EXAMLOPS_TIMEZONE")
+    named = environment.get(TIMEZONE)
     if named:
         if not is_zone(named):
             raise UsageError(

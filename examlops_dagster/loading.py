@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import sysconfig
 import traceback
@@ -14,10 +15,13 @@ from typing import Any, TypeAlias
 
 from examlops_dagster.errors import DefinitionError, ExamlopsError, Problem, UsageError
 from examlops_dagster.home import Home
+from examlops_dagster.misspelt import TABLE, tell_misspelt_keys
+from examlops_dagster.settings import MODULES
 
-MODULES_VARIABLE = "EXAMLOPS_MODULES"
 ModuleLike: TypeAlias = str | ModuleType
 _PACKAGE = Path(__file__).parent
+_LIKE_OUR_TABLE = re.compile(r"^\s*\[?\s*tool\s*\.\s*[\"']?exa", re.MULTILINE | re.IGNORECASE)
+"""Only a file with such a line is parsed: most have nothing for us."""
 
 
 def load_modules(modules: Iterable[ModuleLike], file: str | None = None) -> list[ModuleType]:
@@ -51,7 +55,7 @@ def load_modules(modules: Iterable[ModuleLike], file: str | None = None) -> list
 
 def configured_modules(home: Home) -> list[str]:
     """Give the modules that the environment or pyproject.toml names."""
-    named = home.environment.get(MODULES_VARIABLE)
+    named = home.environment.get(MODULES)
     if named:
         return [name.strip() for name in named.split(",") if name.strip()]
     for folder in dict.fromkeys((Path.cwd(), home.folder)):
@@ -59,17 +63,25 @@ def configured_modules(home: Home) -> list[str]:
         if not path.is_file():
             continue
         text = path.read_text(encoding="utf-8")
-        if "[tool.examlops]" in text:
-            settings = _toml(text, path).get("tool", {}).get("examlops", {})
-            names = settings.get("modules", [])
-            names = [names] if isinstance(names, str) else names
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                text = f"[tool.examlops] modules is {names!r}, not a list of module names"
-                raise DefinitionError([Problem(str(path), text)])
+        if not _LIKE_OUR_TABLE.search(text):
+            continue
+        tables = _toml(text, path).get("tool", {})
+        tell_misspelt_keys(tables, path)
+        if TABLE in tables:
+            names = _modules_of(tables[TABLE], path)
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))
             return names
     return []
+
+
+def _modules_of(table: Any, path: Path) -> list[str]:
+    names = table.get("modules", []) if isinstance(table, dict) else None
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        text = f"[tool.examlops] modules is {names!r}, not a list of module names"
+        raise DefinitionError([Problem(str(path), text)])
+    return names
 
 
 def _import(name: str) -> ModuleType:
@@ -94,7 +106,7 @@ def _import_problem(name: str, error: BaseException) -> Problem:
     """Say where in the user's code an import failed."""
     if isinstance(error, SyntaxError) and error.filename:
         return Problem(f"{error.filename}:{error.lineno}", f"cannot import {name}: {error.msg}")
-    installed = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+    installed = [sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")]
     others = ("<frozen", str(_PACKAGE), *installed)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(others)]

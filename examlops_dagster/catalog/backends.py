@@ -11,18 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 from urllib.parse import quote
 
-from examlops_dagster.catalog.content import (
-    CHUNK_BYTES,
-    Content,
-    File,
-    Meter,
-    Silent,
-    file_path,
-)
+from examlops_dagster.catalog.content import CHUNK_BYTES, Content, File, Meter, Silent, file_path
 from examlops_dagster.errors import DatasetError, UsageError
-
-BUCKET = "EXAMLOPS_S3_BUCKET"
-PREFIX = "EXAMLOPS_S3_PREFIX"
+from examlops_dagster.settings import S3_BUCKET, S3_PREFIX
 
 PART_BYTES = 16 << 20
 MOST_PARTS = 10_000
@@ -111,11 +102,11 @@ class MinioBackend:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         found = os.environ if environment is None else environment
-        named = (bucket or found.get(BUCKET, "")).removeprefix("s3://").strip("/")
+        named = (bucket or found.get(S3_BUCKET, "")).removeprefix("s3://").strip("/")
         self._bucket, _, inner = named.partition("/")
         if not self._bucket:
-            raise UsageError(f"no bucket is named → --bucket NAME, or {BUCKET}")
-        outer = prefix if prefix is not None else found.get(PREFIX, "")
+            raise UsageError(f"no bucket is named → --bucket NAME, or {S3_BUCKET}")
+        outer = prefix if prefix is not None else found.get(S3_PREFIX, "")
         self._root = "/".join(p for p in (self._bucket, inner, outer.strip("/")) if p)
         self._files: Any = None
 

@@ -1,4 +1,4 @@
-"""Revisions of datasets: which content was there when, and the version that the asset got for it."""
+"""Revisions of datasets: which content was there when, and which version the asset got for it."""
 
 from __future__ import annotations
 

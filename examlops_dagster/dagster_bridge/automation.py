@@ -36,12 +36,12 @@ from examlops_dagster.dagster_bridge.due import due
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.slices import slice_tags
 from examlops_dagster.ledger.tags import SLICE_TAG
+from examlops_dagster.settings import KEEP_FRESH_SECONDS
 
 CONDITION_LIMIT = 500
 """Dagster refuses to evaluate more assets and checks than this in a user's code server."""
 
 SENSOR = "keep_fresh"
-INTERVAL_VARIABLE = "EXAMLOPS_KEEP_FRESH_SECONDS"
 INTERVAL_SECONDS = 30
 
 logger = logging.getLogger(__name__)
@@ -200,6 +200,6 @@ def choose_form(automation: str | None, entities: int, into: Definitions | None)
 def interval_seconds() -> int:
     """Give the time between two ticks (``EXAMLOPS_KEEP_FRESH_SECONDS``, 30 by default)."""
     try:
-        return max(1, int(os.environ.get(INTERVAL_VARIABLE, INTERVAL_SECONDS)))
+        return max(1, int(os.environ.get(KEEP_FRESH_SECONDS, INTERVAL_SECONDS)))
     except ValueError:
         return INTERVAL_SECONDS

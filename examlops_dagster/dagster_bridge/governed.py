@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.approvals import Fingerprint
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.nodes import Nodes
@@ -21,7 +22,6 @@ from examlops_dagster.governance.audit import Entry
 from examlops_dagster.governance.lineage_courier import Courier
 from examlops_dagster.governance.refusals import Refusal
 from examlops_dagster.governance.request_rows import MATERIALIZED
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.project import Project
 from examlops_dagster.schedulers.resources import merged
 

@@ -16,6 +16,7 @@ from dagster import (
     SkipReason,
 )
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.records import Node
@@ -29,7 +30,6 @@ from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.dagster_bridge.sink_writes import write_sinks
 from examlops_dagster.dagster_bridge.translator import Translator, slug
 from examlops_dagster.errors import ExamlopsError
-from examlops_dagster.ledger.builds import utc_now
 
 
 def is_probed(declaration: Declaration) -> bool:

@@ -13,6 +13,7 @@ from dagster._core.definitions.source_asset import (
     SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENTS,
 )
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.records import Node
 from examlops_dagster.core.seams import BuildRequest, BuildResult, Ended, ManyAtOnce
 from examlops_dagster.dagster_bridge.body_step import BodyStep
@@ -22,7 +23,6 @@ from examlops_dagster.dagster_bridge.products import Product
 from examlops_dagster.dagster_bridge.range_events import MOST_WAITING, RangeEvents
 from examlops_dagster.dagster_bridge.sink_writes import check_of
 from examlops_dagster.errors import AssetBuildError
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.sinks import SinkWrite
 from examlops_dagster.values import FileValues
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import DagsterInstance, SensorEvaluationContext
 from dagster._core.definitions.selector import RepositorySelector
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.jobs import JobsLedger
@@ -20,7 +21,7 @@ from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.seams import AssetOrchestrator, Progress
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.home import Home
-from examlops_dagster.ledger.builds import BuildsLedger, utc_now
+from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.ledger.outlets import Outlets
 from examlops_dagster.ledger.sinks import SinkWrites

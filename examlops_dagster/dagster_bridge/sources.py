@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.records import Node
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.dagster_bridge.build_context import BuildContext
 from examlops_dagster.dagster_bridge.claims import NodeClaim
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
-from examlops_dagster.ledger.builds import utc_now
 
 
 def adopt_sources(context: BuildContext, location: Location, runtime: Runtime, node: Node) -> None:

@@ -10,8 +10,8 @@ from dagster import AssetKey
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from examlops_dagster.core.declarations import NodeType
+from examlops_dagster.core.failures import last_line
 from examlops_dagster.core.records import Node, Record
-from examlops_dagster.core.walk import last_line
 from examlops_dagster.dagster_bridge.build_context import BuildContext
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime

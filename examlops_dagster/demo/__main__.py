@@ -16,6 +16,7 @@ from pathlib import Path
 import typer
 
 from examlops_dagster.demo.delivery import ALL_IMAGES, FIRST_DELIVERY
+from examlops_dagster.settings import MODULES
 
 _BIN = Path(sys.executable).parent
 _DELIVERY = "python -m examlops_dagster.demo.delivery"
@@ -24,7 +25,7 @@ _TARGET = "digits_report"
 
 def main() -> None:
     """Run the commands of the tour, showing each."""
-    os.environ.setdefault("EXAMLOPS_MODULES", "examlops_dagster.demo.assets")
+    os.environ.setdefault(MODULES, "examlops_dagster.demo.assets")
     os.environ["PATH"] = os.pathsep.join((str(_BIN), os.environ.get("PATH", os.defpath)))
 
     _say("Others deliver images of handwritten digits. A model is to be made from them.")

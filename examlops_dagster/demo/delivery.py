@@ -18,6 +18,8 @@ from pathlib import Path
 
 import typer
 
+from examlops_dagster.settings import DEMO_DATA
+
 FIRST_DELIVERY = 400
 """Images in the first delivery."""
 
@@ -75,7 +77,7 @@ def deliver(name: str, images: int) -> Path:
 
 def folder() -> Path:
     """Give the folder of the files: ``EXAMLOPS_DEMO_DATA``, else ``data`` beside this module."""
-    return Path(os.environ.get("EXAMLOPS_DEMO_DATA") or Path(__file__).parent / "data")
+    return Path(os.environ.get(DEMO_DATA) or Path(__file__).parent / "data")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -101,9 +101,7 @@ def _cached(path: str | None, key: tuple[Any, ...]) -> Outline | None:
             checksum, data = file.read(16), file.read()
     except OSError:
         return None
-    if (
-        digest_of(data) != checksum
-    ):  # marshal trusts what it reads, so a torn file must not reach it
+    if digest_of(data) != checksum:  # marshal trusts what it reads: no torn file may reach it
         return None
     found, parts = marshal.loads(data)  # noqa: S302 - written by us, as the checksum says
     return Outline(parts) if found == key else None

@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.approvals import Approval, ApprovalState, Fingerprint
 from examlops_dagster.core.records import Node
 from examlops_dagster.errors import PolicyError, UsageError
 from examlops_dagster.governance.audit import Entry, append
 from examlops_dagster.governance.decision import Decision
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.rows import dump_fingerprints, from_epoch, load_fingerprints, select
 from examlops_dagster.store.engine import Connection, Database
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.approvals import Approval, ApprovalState, Fingerprint, Gate
 from examlops_dagster.core.records import Node
 from examlops_dagster.errors import PolicyError
@@ -21,7 +22,6 @@ from examlops_dagster.governance.refusals import Refusal, with_remedy
 from examlops_dagster.governance.request_rows import AUTOMATION, Request
 from examlops_dagster.governance.wishes import Wish
 from examlops_dagster.home import Home
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.store.engine import Database
 
 _logger = logging.getLogger(__name__)

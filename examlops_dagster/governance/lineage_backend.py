@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from examlops_dagster.errors import UsageError
 from examlops_dagster.home import Home
+from examlops_dagster.settings import OPENLINEAGE_URL
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
 
-URL_VARIABLE = "EXAMLOPS_OPENLINEAGE_URL"
 FILE = "openlineage.yml"
 TIMEOUT_SECONDS = 3.0
 _NOT_ABOUT_THE_EVENT = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
@@ -58,7 +58,7 @@ def is_configured(home: Home) -> bool:
     environment = home.environment
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
-    if environment.get(URL_VARIABLE) or environment.get("OPENLINEAGE_URL"):
+    if environment.get(OPENLINEAGE_URL) or environment.get("OPENLINEAGE_URL"):
         return True
     if any(name.startswith("OPENLINEAGE__TRANSPORT") for name in environment):
         return True
@@ -76,7 +76,7 @@ def open_backend(home: Home) -> Backend:
     from openlineage.client import OpenLineageClient  # noqa: PLC0415 - takes a second
     from openlineage.client.transport.http import HttpConfig, HttpTransport  # noqa: PLC0415
 
-    url = home.environment.get(URL_VARIABLE, "")
+    url = home.environment.get(OPENLINEAGE_URL, "")
     before = dict(os.environ)
     try:
         config = _own_config(home)
@@ -86,14 +86,14 @@ def open_backend(home: Home) -> Backend:
         else:
             client = OpenLineageClient(config=config)
     except Exception as error:
-        named = f"{URL_VARIABLE}={url!r}" if url else "OpenLineage's configuration"
+        named = f"{OPENLINEAGE_URL}={url!r}" if url else "OpenLineage's configuration"
         raise UsageError(f"{named} cannot be used: {error}") from error
     finally:
         for name in os.environ.keys() - before.keys():  # the client adds variables of its own
             del os.environ[name]
     if client.transport.kind == "console" and not (client.config.transport or {}).get("type"):
         raise UsageError(
-            f"OpenLineage's configuration names no transport → set {URL_VARIABLE}, or a transport "
+            f"OpenLineage's configuration names no transport → set {OPENLINEAGE_URL}, or a transport "
             f"with its type in {FILE}"
         )
     for transport in _transports(client.transport):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-NAMESPACE_VARIABLE = "EXAMLOPS_OPENLINEAGE_NAMESPACE"
+from examlops_dagster.settings import OPENLINEAGE_NAMESPACE
+
 NAMESPACE = "examlops"
 _TABLES = {"postgres": "postgres", "postgresql": "postgres", "mysql": "mysql", "trino": "trino"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -41,7 +42,7 @@ class Names:
     @staticmethod
     def of(environment: Mapping[str, str]) -> Names:
         """Take the namespace that the environment names, else the usual one."""
-        return Names(environment.get(NAMESPACE_VARIABLE) or NAMESPACE)
+        return Names(environment.get(OPENLINEAGE_NAMESPACE) or NAMESPACE)
 
     def job(self, asset: str) -> str:
         """Give the name of the job that makes an asset."""

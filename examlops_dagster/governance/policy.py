@@ -11,6 +11,7 @@ from pathlib import Path
 
 from examlops_dagster.governance.decision import Decision, Effect, Question, Rule, decide
 from examlops_dagster.home import Home
+from examlops_dagster.settings import CONFIG_DIR
 
 POLICY_FILE = "policy.yaml"
 DEFAULT_FOLDER = "~/.config/examlops"
@@ -74,7 +75,7 @@ def load_policy(home: Home) -> Policy | None:
 
 def config_folder(home: Home) -> Path:
     """Give the folder for settings of a whole host (``EXAMLOPS_CONFIG_DIR``)."""
-    named = home.environment.get("EXAMLOPS_CONFIG_DIR")
+    named = home.environment.get(CONFIG_DIR)
     return Path(named or DEFAULT_FOLDER).expanduser()
 
 

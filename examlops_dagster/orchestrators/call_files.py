@@ -12,8 +12,9 @@ from examlops_dagster.orchestrators.calling import Outcome, describe
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
 from examlops_dagster.orchestrators.requests import build_error
 from examlops_dagster.schedulers.folder import JobFolder, read_json, write_json
-from examlops_dagster.schedulers.job import MAX_VALUE_VARIABLE, max_value_bytes
+from examlops_dagster.schedulers.job import max_value_bytes
 from examlops_dagster.schedulers.script import rerooted
+from examlops_dagster.settings import HPC_MAX_VALUE
 from examlops_dagster.values import write_atomically
 
 
@@ -81,7 +82,7 @@ def _check_size(
         raise build_error(
             request,
             f"the value of {name} has {len(value.payload)} bytes, more than {limit} "
-            f"({MAX_VALUE_VARIABLE}) → keep it in a file, and use deps",
+            f"({HPC_MAX_VALUE}) → keep it in a file, and use deps",
         )
 
 

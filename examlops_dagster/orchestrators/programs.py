@@ -8,8 +8,8 @@ from typing import Any
 
 from examlops_dagster.core.seams import BuildRequest
 from examlops_dagster.core.windows import TimeWindowSpace
-from examlops_dagster.orchestrators.outlets import OUTLETS_VARIABLE
 from examlops_dagster.schedulers.folder import write_json
+from examlops_dagster.settings import ASSET, OUTLET_EVENTS, PARTITION, UPSTREAM
 
 _LONGEST_VARIABLE = 100_000
 
@@ -27,9 +27,9 @@ def about(request: BuildRequest) -> dict[str, str]:
     """
     upstream = json.dumps(versions_of(request))
     return {
-        "EXAMLOPS_ASSET": request.node.asset,
-        "EXAMLOPS_PARTITION": request.node.partition,
-        "EXAMLOPS_UPSTREAM": upstream if len(upstream) <= _LONGEST_VARIABLE else "{}",
+        ASSET: request.node.asset,
+        PARTITION: request.node.partition,
+        UPSTREAM: upstream if len(upstream) <= _LONGEST_VARIABLE else "{}",
     }
 
 
@@ -60,14 +60,14 @@ def speaking(
     try:
         from dagster_pipes import encode_param  # noqa: PLC0415 - not needed to import this module
     except ImportError:  # an installation without dagster: nobody listens
-        return {OUTLETS_VARIABLE: str(outlets)}
+        return {OUTLET_EVENTS: str(outlets)}
     given = request.pipes
     # thousands of tasks have one each, and a job without it fails and is built again
     write_json(context, pipes_context(request) if given is None else given, durable=False)
     return {
         "DAGSTER_PIPES_CONTEXT": encode_param({"path": str(context_there or context)}),
         "DAGSTER_PIPES_MESSAGES": encode_param({"path": str(messages)}),
-        OUTLETS_VARIABLE: str(outlets),
+        OUTLET_EVENTS: str(outlets),
     }
 
 

@@ -14,12 +14,12 @@ from examlops_dagster.catalog.content import Content, Meter, read_content
 from examlops_dagster.catalog.hash_cache import HashCache
 from examlops_dagster.catalog.revisions import Facts, Revision
 from examlops_dagster.catalog.views import VIEW_KIND, FeatureView
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import DEFAULT_KIND, Declaration, NodeType, closed_over
 from examlops_dagster.core.records import Node
 from examlops_dagster.errors import UsageError
 from examlops_dagster.governance.decision import Action
 from examlops_dagster.home import cache_folder, find_home
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.loading import ModuleLike
 from examlops_dagster.project import Project
 from examlops_dagster.project.scripts import changing

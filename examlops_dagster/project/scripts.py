@@ -6,9 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from examlops_dagster.core.declarations import (
-    DEFAULT_KIND,
-)
+from examlops_dagster.core.declarations import DEFAULT_KIND
 from examlops_dagster.core.plan import Plan
 from examlops_dagster.core.records import Node
 from examlops_dagster.core.verdicts import Status

@@ -30,9 +30,9 @@ from examlops_dagster.orchestrators.calling import Described, Outcome, describe,
 from examlops_dagster.schedulers.folder import JobFolder, read_json, write_json
 from examlops_dagster.schedulers.job_pipes import JobPipes
 from examlops_dagster.schedulers.whole_numbers import whole_number
+from examlops_dagster.settings import HPC_MAX_VALUE
 from examlops_dagster.values import write_atomically
 
-MAX_VALUE_VARIABLE = "EXAMLOPS_HPC_MAX_VALUE"
 MAX_VALUE_BYTES = 1 << 30
 
 
@@ -204,7 +204,7 @@ def _keep(folder: JobFolder, outcome: Outcome, code_version: str, node: Node) ->
 
 def max_value_bytes(environment: Mapping[str, str]) -> int:
     """Give the limit of a value that crosses the border of a job."""
-    return whole_number(environment, MAX_VALUE_VARIABLE, MAX_VALUE_BYTES)
+    return whole_number(environment, HPC_MAX_VALUE, MAX_VALUE_BYTES)
 
 
 def _check_size(value: Value, node: Node) -> None:
@@ -213,7 +213,7 @@ def _check_size(value: Value, node: Node) -> None:
         raise ResultError(
             node.asset,
             f"its value has {len(value.payload)} bytes, more than {limit} "
-            f"({MAX_VALUE_VARIABLE}); write it to a file, return nothing or "
+            f"({HPC_MAX_VALUE}); write it to a file, return nothing or "
             "AssetOutput(data_version=...), and let what is below use deps",
             partition=node.partition,
         )

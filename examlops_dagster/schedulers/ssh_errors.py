@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from examlops_dagster.errors import LaunchError
-from examlops_dagster.schedulers.ssh_settings import ADD_KEYS_VARIABLE, HOST_VARIABLE, SshSettings
+from examlops_dagster.schedulers.ssh_settings import SshSettings
+from examlops_dagster.settings import HPC_SSH_HOST, SSH_AUTO_ADD_HOST_KEYS
 
 _MISTAKES = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": (
@@ -11,7 +12,7 @@ _MISTAKES = {
     ),
     "host key is known": (
         "its host key is not known here → check it once by hand: {by_hand} "
-        f"(or set {ADD_KEYS_VARIABLE}=1, which trusts a host that was never seen)"
+        f"(or set {SSH_AUTO_ADD_HOST_KEYS}=1, which trusts a host that was never seen)"
     ),
     "Host key verification failed": "its host key cannot be verified → look at it: {by_hand}",
     "Permission denied": (
@@ -21,7 +22,7 @@ _MISTAKES = {
     "Too many authentication failures": (
         "it refused the login before the right key came → EXAMLOPS_HPC_SSH_KEY names the one key"
     ),
-    "Could not resolve hostname": f"there is no such host → correct {HOST_VARIABLE}",
+    "Could not resolve hostname": f"there is no such host → correct {HPC_SSH_HOST}",
     "UNPROTECTED PRIVATE KEY FILE": "others may read the key → chmod 600 {key}",
     "invalid format": "the key cannot be read → EXAMLOPS_HPC_SSH_KEY names a private key",
     "Bad owner or permissions": "ssh_config may be written by others → mend its permissions",

@@ -11,6 +11,7 @@ from pathlib import Path
 from dagster import DagsterInstance, RunsFilter
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.graph import Graph
@@ -18,7 +19,6 @@ from examlops_dagster.core.windows import TimeWindowSpace
 from examlops_dagster.governance.policy import load_policy
 from examlops_dagster.home import Home
 from examlops_dagster.ledger import watermark
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.event_log import IN_FLIGHT
 from examlops_dagster.store.engine import Database
 

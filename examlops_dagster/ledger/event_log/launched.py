@@ -19,7 +19,7 @@ from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import CanCancelExecutionRequest, CanCancelExecutionResult
 from dagster._serdes import deserialize_value
 
-from examlops_dagster.ledger.claims import SAME_PROCESS_SECONDS, process_started
+from examlops_dagster.ledger.processes import SAME_PROCESS_SECONDS, process_started
 
 ANSWER_SECONDS = 5
 _STARTED = "Started process for run"
