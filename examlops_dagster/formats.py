@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 import sys
@@ -66,19 +65,6 @@ def decode(value: Value) -> Any:
     if value.format not in _DECODERS:
         raise ValueError(f"format {value.format!r} is not one of {', '.join(SUFFIXES)}")
     return _DECODERS[value.format](value.payload)
-
-
-def content_hash(value: Value) -> str:
-    """Give the sha256 (hex) of the content, the same for equal values.
-
-    The order of the keys in a dict is kept in the payload but is no part of its equality, so it
-    is no part of this hash. Pickles are hashed as they are: equal values may differ in theirs.
-    """
-    payload = value.payload
-    if value.format == "json":
-        canonical = json.dumps(json.loads(payload), sort_keys=True, separators=(",", ":"))
-        payload = canonical.encode()
-    return hashlib.sha256(payload).hexdigest()
 
 
 def _exact(value: Any) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 
 class _Combined:
@@ -58,6 +58,10 @@ class DatasetAlias(_Combined):
 
     name: str
     match: str = field(default="", compare=False)
+
+
+Outlet: TypeAlias = Dataset | DatasetAlias
+"""What a node writes to, or reads events of."""
 
 
 @dataclass(frozen=True)

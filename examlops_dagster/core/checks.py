@@ -63,7 +63,7 @@ def _found(d: Declaration, orchestrators: Collection[str]) -> Iterator[tuple[str
 def _name_problems(d: Declaration, label: str) -> Iterator[tuple[str, str]]:
     if d.function is not None and not _NAME.fullmatch(d.name):
         yield (
-            f"{label}: the name may hold letters, digits, '_', '.', '-' and single '/' between parts",
+            f"{label}: the name may hold letters, digits, '_', '.', '-' and '/' between parts",
             "give it a name= of these",
         )
     if not d.name.strip() or not d.name.isprintable():

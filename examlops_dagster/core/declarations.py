@@ -11,7 +11,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import Any
 
-from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias
+from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias, Outlet
 from examlops_dagster.core.freshness import Always, Freshness
 from examlops_dagster.core.mappings import Mapped
 from examlops_dagster.core.partitions import PartitionSpace
@@ -127,8 +127,8 @@ class Declaration:
     function: Callable[..., Any] | None = field(default=None, repr=False)
     where: str = ""
     outside: bool = False
-    outlets: tuple[Dataset | DatasetAlias, ...] = ()
-    inlets: tuple[Dataset | DatasetAlias, ...] = ()
+    outlets: tuple[Outlet, ...] = ()
+    inlets: tuple[Outlet, ...] = ()
     partitions: PartitionSpace | None = None
     serializer: str | None = None
     freshness: Freshness = Always
@@ -307,7 +307,7 @@ def _implied(declaration: Declaration) -> bool:
     return declaration.node_type in (NodeType.DATASET, NodeType.ALIAS, NodeType.EXTERNAL)
 
 
-def outlet_declaration(outlet: Dataset | DatasetAlias, where: str) -> Declaration:
+def outlet_declaration(outlet: Outlet, where: str) -> Declaration:
     """Declare what an outlet or an upstream names."""
     kind = NodeType.DATASET if isinstance(outlet, Dataset) else NodeType.ALIAS
     extra = dict(outlet.extra) if isinstance(outlet, Dataset) else {}

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
-from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias
+from examlops_dagster.core.aliases import Condition, Dataset, DatasetAlias, Outlet
 from examlops_dagster.core.declarations import (
     DEFAULT_KIND,
     DEFAULT_TIMEOUT,
@@ -31,8 +31,6 @@ SINKS = "__examlops_sinks__"
 UpstreamLike: TypeAlias = Any
 """A name, a decorated function, a Dataset, a DatasetAlias, an AssetKey or an asset of Dagster,
 or one of those in ``same_key``, ``all_keys``, ``keys`` or ``each_event``."""
-
-Outlet: TypeAlias = Dataset | DatasetAlias
 
 
 @overload
@@ -198,15 +196,16 @@ def sink(url: str, *, serializer: str | None = None) -> Callable[[F], F]:
     return decorate
 
 
-_TAKES: dict[NodeType, frozenset[str]] = {
-    NodeType.ASSET: frozenset(asset_field for asset_field in (
-        "kind", "deps", "inputs", "outlets", "inlets", "partitions", "serializer", "freshness",
-        "timeout_seconds", "retries", "retry_backoff", "resources", "command", "orchestrator",
-        "code_version", "code_deps", "group", "pool", "description", "tags", "owners", "metadata",
-    )),
-}  # fmt: skip
-_TAKES[NodeType.SENSOR] = _TAKES[NodeType.ASSET] - {"deps", "inputs", "partitions"}
-_TAKES[NodeType.TASK] = _TAKES[NodeType.ASSET] - {"partitions", "serializer", "kind"}
+_ARGUMENTS = frozenset((
+    "kind", "deps", "inputs", "outlets", "inlets", "partitions", "serializer", "freshness",
+    "timeout_seconds", "retries", "retry_backoff", "resources", "command", "orchestrator",
+    "code_version", "code_deps", "group", "pool", "description", "tags", "owners", "metadata",
+))  # fmt: skip
+_TAKES = {
+    NodeType.ASSET: _ARGUMENTS,
+    NodeType.SENSOR: _ARGUMENTS - {"deps", "inputs", "partitions"},
+    NodeType.TASK: _ARGUMENTS - {"partitions", "serializer", "kind"},
+}
 
 
 def _decorate(node_type: NodeType, name: Any, arguments: dict[str, Any]) -> Any:

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata
+from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata, Outlet
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.records import Node
 from examlops_dagster.core.seams import BuildResult
 from examlops_dagster.errors import ResultError, UsageError
-
-Outlet = Dataset | DatasetAlias
 
 IMPLIED = ""
 """In place of an alias: a dataset that is itself an outlet."""

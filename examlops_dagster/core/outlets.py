@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata
-from examlops_dagster.core.emissions import DatasetEvent, Outlet, check_taken, no_such_outlet
+from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata, Outlet
+from examlops_dagster.core.emissions import DatasetEvent, check_taken, no_such_outlet
 from examlops_dagster.errors import UsageError
 
 
 class OutletEvents(Mapping[Any, "OutletAccessor"]):
-    """Handed to a function that asks for ``outlet_events``; what is added is emitted if it succeeds.
+    """Handed to a function that asks for ``outlet_events``; what it adds is emitted if it succeeds.
 
     Keys are the outlets, or their names.
 

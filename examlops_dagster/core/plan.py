@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from examlops_dagster.core.declarations import NodeType
+from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.records import Node
@@ -76,6 +76,11 @@ class Plan:
     deferred: tuple[Blocked, ...] = ()
 
     @property
+    def builds(self) -> list[Step]:
+        """The steps that call a function; sources are adopted by whoever builds from them."""
+        return [step for step in self.steps if step.action is Action.BUILD]
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to build."""
         return not self.steps
@@ -104,6 +109,8 @@ def plan_targets(
     deps
         False builds nothing but the targets; what they read must exist, or be a source, which is
         adopted.
+    named
+        Whether a person names the targets, so that sensors and tasks among them run in any case.
     """
     wanted = set(targets)
     slice_ = nodes.ancestors(targets) if deps else wanted | _to_adopt(nodes, verdicts, wanted)
@@ -120,10 +127,7 @@ def plan_targets(
             may_come = any(edge.name in planned for edge in declaration.upstreams)
             (deferred if may_come else blocked)[node] = _impossible(graph, verdict) or ""
             continue
-        always = named and declaration.node_type in (NodeType.SENSOR, NodeType.TASK)
-        forced = node in wanted and (force or always)
-        if forced and declaration.function is None:
-            forced = False  # nothing to call: a source is advanced by source-changed
+        forced = node in wanted and _is_forced(declaration, force=force, named=named)
         fresh = not verdict.reasons and verdict.state is not State.UNDECLARED and not awaited
         if fresh and not forced:
             skipped.append(node)
@@ -149,6 +153,13 @@ def plan_targets(
         tuple(Blocked(*b) for b in told.items()),
         tuple(Blocked(*b) for b in deferred.items()),
     )
+
+
+def _is_forced(declaration: Declaration, *, force: bool, named: bool) -> bool:
+    """Tell whether a target is built even if it is fresh; see `plan_targets`."""
+    if declaration.function is None:
+        return False  # nothing to call: a source is advanced by source-changed
+    return force or (named and declaration.node_type in (NodeType.SENSOR, NodeType.TASK))
 
 
 def plan_due(

@@ -255,7 +255,7 @@ class Judge:
     def _settled(self, verdict: Status) -> bool:
         if verdict.state.settled:
             return True
-        # a source that nobody adopted yet is adopted by whoever first needs it; a dataset has events
+        # whoever first needs a source adopts it; a dataset has events
         declaration = self._graph.declarations[verdict.node.asset]
         return (
             declaration.is_source

@@ -10,22 +10,17 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from examlops_dagster.core.emissions import DatasetEvent, Emission, emitted
+from examlops_dagster.core.failures import last_line, state_of
 from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.inlets import Outbox, event_arguments, new_events, next_reads
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
 from examlops_dagster.core.plan import Action, Plan, Step
-from examlops_dagster.core.records import Attempt, BuildState, Node, Read, Record
+from examlops_dagster.core.records import Attempt, Node, Read, Record
 from examlops_dagster.core.seams import AssetOrchestrator, BuildRequest, BuildResult, Ledger, Value
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.status import Judge
 from examlops_dagster.core.versions import keeps_former_value, result_data_version
-from examlops_dagster.errors import (
-    AssetBuildError,
-    BuildCancelledError,
-    BuildTimeoutError,
-    ExamlopsError,
-    LaunchError,
-)
+from examlops_dagster.errors import AssetBuildError, LaunchError
 
 
 class Values(Protocol):
@@ -63,31 +58,6 @@ class Outcome:
     skipped: list[Node] = field(default_factory=list)
     failed: dict[Node, AssetBuildError | LaunchError] = field(default_factory=dict)
     not_tried: list[Node] = field(default_factory=list)
-
-
-def state_of(error: BaseException) -> BuildState:
-    """Give the state in which an attempt ends that raised ``error``."""
-    if isinstance(error, BuildTimeoutError):
-        return BuildState.TIMED_OUT
-    if isinstance(error, BuildCancelledError) or not isinstance(error, Exception):
-        return BuildState.CANCELLED
-    return BuildState.FAILED
-
-
-def last_line(error: BaseException) -> str:
-    """Give the line that names an error, as ``exa assets status`` shows it.
-
-    It is the last line of a traceback, and of a longer text the first one: what follows there
-    are details (pydantic ends with a link to its documentation).
-    """
-    if isinstance(error, AssetBuildError):
-        return error.reason
-    if not isinstance(error, Exception):
-        return "interrupted"
-    lines = str(error).strip().splitlines()
-    if isinstance(error, ExamlopsError) and lines:
-        return lines[0]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @dataclass

@@ -140,8 +140,8 @@ def _next_window(start: datetime, unit: Unit) -> datetime:
 
 
 def _next_month(start: datetime) -> datetime:
-    year, month = (start.year + 1, 1) if start.month == 12 else (start.year, start.month + 1)  # noqa: PLR2004
-    return start.replace(year=year, month=month, day=1)
+    years, month = divmod(start.month, 12)
+    return start.replace(year=start.year + years, month=month + 1, day=1)
 
 
 def _floor(moment: datetime, first: datetime, unit: Unit) -> datetime:
