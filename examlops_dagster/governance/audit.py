@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.clock import utc_now
+from examlops_dagster.ledger.rows import storable
 from examlops_dagster.store.engine import Connection, Database
 
 GENESIS = "0" * 64
@@ -205,7 +206,7 @@ def append(connection: Connection, entries: Iterable[Entry], now: datetime) -> N
     head = _head(connection) or _last(connection)
     number, former = head
     for entry in entries:
-        once = _clean(entry.once) or None
+        once = storable(entry.once) or None
         if once is not None and connection.execute(
             "SELECT 1 FROM audit WHERE once = :once", once=once
         ):
@@ -214,8 +215,8 @@ def append(connection: Connection, entries: Iterable[Entry], now: datetime) -> N
         row = AuditRow(
             number,
             _text(now),
-            _clean(entry.actor),
-            _clean(entry.action),
+            storable(entry.actor),
+            storable(entry.action),
             tuple(map(str, entry.assets)),
             json.loads(canonical(dict(entry.details))),
             once,
@@ -313,8 +314,3 @@ def _last(connection: Connection) -> tuple[int, str]:
 
 def _text(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _clean(text: str) -> str:
-    """Write out what no database takes: NUL, and the halves that stand for undecodable bytes."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

@@ -10,13 +10,12 @@ from typing import Any
 from examlops_dagster.core.records import BuildState, Node
 from examlops_dagster.governance.audit import Entry
 from examlops_dagster.governance.request_rows import AUTOMATION, MATERIALIZED, Request
+from examlops_dagster.ledger.history import NOT_BUILT
 from examlops_dagster.store.engine import Connection
 
 ENDINGS = {BuildState.CANCELLED: "asset_build_cancelled"}
 FAILED = "asset_build_failed"
 RECORDED = "asset_recorded"
-REPORTED = frozenset({"report", "outside"})
-"""Orchestrators of records that are no builds of ours: an adopted source, a content of others."""
 
 _BUILDS = (
     "SELECT build_id, asset, partition, state, version, orchestrator, run_id, provenance, error, "
@@ -78,7 +77,7 @@ def entries_of_run(run_id: str, builds: list[EndedBuild], request: Request | Non
         details["builds"] = {str(each.node): each.facts for each in found}
         if request is not None:
             details.update(source=request.source, request=request.id)
-        ours = found[0].orchestrator not in REPORTED
+        ours = found[0].orchestrator not in NOT_BUILT
         probed = ours and not run_id
         action = MATERIALIZED if ours else RECORDED
         who = request.actor if request else AUTOMATION if probed else ""

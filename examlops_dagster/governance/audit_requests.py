@@ -9,7 +9,6 @@ in the log exactly once.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,10 +16,10 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.records import Node
 from examlops_dagster.governance.audit import Entry, append
 from examlops_dagster.governance.audit_builds import (
-    REPORTED,
     done_by,
     entries_of_run,
     failure_entry,
@@ -38,8 +37,8 @@ from examlops_dagster.governance.request_rows import (
     request_by_id,
     request_of_run,
 )
-from examlops_dagster.ledger.builds import utc_now
-from examlops_dagster.ledger.claims import SAME_PROCESS_SECONDS, process_started
+from examlops_dagster.ledger.history import NOT_BUILT
+from examlops_dagster.ledger.processes import Process, process_started
 from examlops_dagster.store.engine import Connection, Database
 
 ELSEWHERE = timedelta(days=7)
@@ -47,6 +46,9 @@ ELSEWHERE = timedelta(days=7)
 
 BRIEF = timedelta(minutes=5)
 """How long what takes a moment may take, before its process counts as gone."""
+
+
+_OF_REQUEST = "run_id IN (SELECT run_id FROM request_runs WHERE request_id = :id)"
 
 
 class Requests:
@@ -85,7 +87,7 @@ class Requests:
             secrets.token_hex(16), action, actor, source, nodes, self._clock(), "", details or {}
         )
         with self._database.write() as connection:
-            insert_request(connection, request, process=_this_process(brief=brief))
+            insert_request(connection, request, process=str(Process.here(brief=brief)))
         return request
 
     def note(self, request: Request, run_id: str = "", entries: Sequence[Entry] = ()) -> Request:
@@ -172,12 +174,11 @@ class Requests:
             self._settle_builds(connection, alive, now)
 
     def _close(self, connection: Connection, request: Request, details: Mapping[str, Any]) -> None:
-        builds = unaudited(connection, "run_id IN (SELECT run_id FROM request_runs "
-                            "WHERE request_id = :id)", id=request.id)  # fmt: skip
+        builds = unaudited(connection, _OF_REQUEST, id=request.id)
         recorded = [
             each
             for each in unaudited(connection, "run_id = ''")
-            if each.orchestrator in REPORTED
+            if each.orchestrator in NOT_BUILT
             and each.node.asset in request.assets
             and each.started_at >= request.asked_at.timestamp()
         ]
@@ -221,15 +222,10 @@ class Requests:
         mark_audited(connection, left)
 
 
-def _this_process(*, brief: bool) -> str:
-    started = 0.0 if brief else process_started(os.getpid())
-    return f"{socket.gethostname()}:{os.getpid()}:{started:.2f}"
-
-
-def _lives(process: str, asked_at: datetime, now: datetime) -> bool:
-    host, pid, started = process.rsplit(":", 2)
-    if host != socket.gethostname():
+def _lives(text: str, asked_at: datetime, now: datetime) -> bool:
+    process = Process.parse(text)
+    if process.host != socket.gethostname():
         return now - asked_at < ELSEWHERE
-    if float(started):
-        return abs(process_started(int(pid)) - float(started)) <= SAME_PROCESS_SECONDS
-    return now - asked_at < BRIEF and process_started(int(pid)) > 0
+    if process.started:
+        return not process.is_gone
+    return now - asked_at < BRIEF and process_started(process.pid) > 0

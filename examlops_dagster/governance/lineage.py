@@ -231,7 +231,7 @@ class _Pass:
             self._fail(reason)
 
     def _blame_events(self) -> None:
-        """Count what the backend failed over against the events: it works, since it took another."""
+        """Count what the backend failed over against the events, since it took another one."""
         while self._troubled:
             due, reason = self._troubled.pop(0)
             self._refuse(due, reason, most=MOST_TROUBLES)

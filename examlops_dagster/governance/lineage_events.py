@@ -12,14 +12,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from openlineage.client.event_v2 import (
-    InputDataset,
-    Job,
-    OutputDataset,
-    Run,
-    RunEvent,
-    RunState,
-)
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
     DatasetFacet,
     InputDatasetFacet,
@@ -254,8 +247,8 @@ def _written(facts: Facts, names: Names) -> Iterator[OutputDataset]:
         yield OutputDataset(named.namespace, named.name, more, facets=facets)
     for alias, read in aliases.items():
         named = names.dataset(alias, is_alias=True)
-        version = dataset_version_dataset.DatasetVersionDatasetFacet(read.data_version)
-        yield OutputDataset(named.namespace, named.name, facets={"version": version})
+        identity = dataset_version_dataset.DatasetVersionDatasetFacet(read.data_version)
+        yield OutputDataset(named.namespace, named.name, facets={"version": identity})
 
 
 def _dataset_facets(

@@ -9,12 +9,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from examlops_dagster.core.records import BuildState, Node, Read
+from examlops_dagster.ledger.history import NOT_BUILT
 from examlops_dagster.ledger.notes import read_notes
-from examlops_dagster.ledger.rows import from_epoch, load_reads
+from examlops_dagster.ledger.rows import from_epoch, listed, load_reads, slots
 from examlops_dagster.store.engine import Connection
-
-REPORTED = ("report", "outside")
-"""Orchestrators of what was not built: a source that changed, a result of others."""
 
 _SELECT = (
     "SELECT build_id, asset, partition, state, code_version, built_from, orchestrator, run_id, "
@@ -22,15 +20,12 @@ _SELECT = (
 )
 _WRITTEN = (
     "SELECT build_id, dataset, partition, version, data_version, aliases, happened_at "
-    "FROM dataset_events "
-    "WHERE build_id IN ({slots}) ORDER BY dataset, version"
+    "FROM dataset_events WHERE build_id IN ({slots}) ORDER BY dataset, version"
 )
 _JOBS = (
     "SELECT build_id, scheduler, job_id, cluster, hosts, state FROM hpc_jobs "
     "WHERE job_id <> '' AND build_id IN ({slots}) ORDER BY submitted_at"
 )
-
-
 _BUILT = "SELECT build_id FROM builds WHERE asset = :asset ORDER BY id DESC LIMIT :limit"
 _EMITTED_TO_DATASET = (
     "SELECT build_id FROM dataset_events WHERE dataset = :asset GROUP BY build_id "
@@ -96,7 +91,7 @@ class Facts:
     @property
     def is_reported(self) -> bool:
         """Whether nothing was built: such an attempt is told by its end alone."""
-        return self.orchestrator in REPORTED
+        return self.orchestrator in NOT_BUILT
 
     def of_asset(self, name: str) -> Mapping[str, Any]:
         """Give what is noted of the asset or of an upstream."""
@@ -108,18 +103,18 @@ def facts_of(connection: Connection, build_ids: Iterable[str]) -> dict[str, Fact
     wanted = list(dict.fromkeys(build_ids))
     if not wanted:
         return {}
-    named = {f"b{_letters(number)}": build_id for number, build_id in enumerate(wanted)}
-    slots = ", ".join(f":{slot}" for slot in named)
-    rows = connection.execute(f"{_SELECT} WHERE build_id IN ({slots})", **named)
+    named = slots(wanted)
+    inside = listed(named)
+    rows = connection.execute(f"{_SELECT} WHERE build_id IN ({inside})", **named)
     jobs = {
         row[0]: dict(
             zip(("scheduler", "job_id", "cluster", "hosts", "state"), row[1:], strict=True)
         )
-        for row in connection.execute(_JOBS.format(slots=slots), **named)
+        for row in connection.execute(_JOBS.format(slots=inside), **named)
     }
     written: dict[str, list[Written]] = {}
     moments: dict[str, datetime] = {}
-    for row in connection.execute(_WRITTEN.format(slots=slots), **named):
+    for row in connection.execute(_WRITTEN.format(slots=inside), **named):
         aliases = tuple(json.loads(row[5]))
         event = Written(Node(row[1], row[2]), Read(row[3], row[4]), aliases)
         written.setdefault(row[0], []).append(event)
@@ -147,7 +142,7 @@ def _emission(build_id: str, written: list[Written], moment: datetime) -> Facts:
         BuildState.SUCCEEDED,
         "",
         {},
-        REPORTED[0],
+        NOT_BUILT[0],
         "",
         {},
         None,
@@ -196,7 +191,3 @@ def _with_notes(
         )
         for row in rows
     }
-
-
-def _letters(number: int) -> str:
-    return "".join(chr(ord("a") + int(digit)) for digit in str(number))

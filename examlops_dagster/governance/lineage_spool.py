@@ -7,17 +7,16 @@ read when it is delivered. One deliverer at a time, so that the events of a run 
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
-from examlops_dagster.governance.lineage_rows import REPORTED
-from examlops_dagster.ledger.claims import SAME_PROCESS_SECONDS, process_started
+from examlops_dagster.ledger.history import NOT_BUILT
+from examlops_dagster.ledger.processes import Process
+from examlops_dagster.ledger.rows import storable
 from examlops_dagster.store.engine import Connection, Database
 
 LEASE_SECONDS = 60.0
@@ -26,14 +25,12 @@ FIRST_BACK_OFF_SECONDS = 10.0
 LONGEST_BACK_OFF_SECONDS = 300.0
 FIRST_REFUSAL_SECONDS = 30.0
 LONGEST_REFUSAL_SECONDS = 3_600.0
-
+LONGEST_REASON = 1_000
 
 _RECOVERED = (
     "lineage l JOIN builds b ON b.build_id = l.build_id "
     "WHERE l.event IN ('FAIL', 'ABORT') AND b.state IN ('succeeded', 'unchanged')"
 )
-
-
 _EMITTED = (
     "dataset_events e WHERE e.source = '' AND substr(e.build_id, 1, 5) = 'emit-' "
     "AND NOT EXISTS (SELECT 1 FROM lineage s WHERE s.build_id = e.build_id AND s.phase = 1)"
@@ -173,22 +170,21 @@ class Spool:
     def lease(self) -> bool:
         """Become the deliverer, or stay it; False if another process is."""
         now = self._clock()
-        here, pid = socket.gethostname(), os.getpid()
+        here = Process.here()
         with self._database.write() as connection:
-            [[token, host, other, started, until]] = connection.execute(
+            [[token, host, pid, started, until]] = connection.execute(
                 "SELECT token, host, pid, pid_started, until FROM lineage_deliverer"
             )
-            if token not in ("", self._token) and until > now:
-                apart = abs(process_started(other) - started) if host == here else 0.0
-                if apart <= SAME_PROCESS_SECONDS:
-                    return False
+            is_another = token not in ("", self._token) and until > now
+            if is_another and not Process(host, pid, started).is_gone:
+                return False
             connection.execute(
                 "UPDATE lineage_deliverer SET token = :token, host = :host, pid = :pid, "
                 "pid_started = :started, until = :until",
                 token=self._token,
-                host=here,
-                pid=pid,
-                started=process_started(pid),
+                host=here.host,
+                pid=here.pid,
+                started=here.started,
                 until=now + LEASE_SECONDS,
             )
         return True
@@ -263,7 +259,7 @@ class Spool:
                 state=(Delivery.SET_ASIDE if aside else Delivery.WAITING).value,
                 refusals=refusals,
                 next_at=self._clock() + wait,
-                reason=reason[:1000].replace("\0", ""),
+                reason=storable(reason)[:LONGEST_REASON],
                 build_id=due.build_id,
                 phase=int(due.phase),
             )
@@ -276,7 +272,7 @@ class Spool:
                 "UPDATE lineage SET next_at = :next_at, reason = :reason "
                 "WHERE build_id = :build_id AND phase = :phase",
                 next_at=self._clock() + FIRST_REFUSAL_SECONDS,
-                reason=reason[:1000].replace("\0", ""),
+                reason=storable(reason)[:LONGEST_REASON],
                 build_id=due.build_id,
                 phase=int(due.phase),
             )
@@ -291,7 +287,7 @@ class Spool:
                 "reason = :reason",
                 failures=failures + 1,
                 next_at=self._clock() + wait,
-                reason=reason[:1000].replace("\0", ""),
+                reason=storable(reason)[:LONGEST_REASON],
             )
 
     def undelivered(self, limit: int) -> list[Spooled]:
@@ -338,7 +334,7 @@ class Spool:
 
     @staticmethod
     def _add(connection: Connection, after: int, until: int) -> None:
-        reported = ", ".join(f"'{word}'" for word in REPORTED)
+        reported = ", ".join(f"'{word}'" for word in NOT_BUILT)
         connection.execute(
             "INSERT INTO lineage (build_id, phase, happened_at, state, event, "  # noqa: S608
             "is_open, refusals, next_at, reason) SELECT build_id, 0, started_at, "
@@ -369,8 +365,8 @@ class Spool:
         for phase in (Phase.RECOVERED_START, Phase.RECOVERED_END):
             connection.execute(
                 "INSERT INTO lineage (build_id, phase, happened_at, state, event, "  # noqa: S608
-                "is_open, refusals, next_at, reason) SELECT b.build_id, :phase, :now, 'waiting', '', 0, 0, "
-                f"0, '' FROM {_RECOVERED} ON CONFLICT DO NOTHING",
+                "is_open, refusals, next_at, reason) SELECT b.build_id, :phase, :now, 'waiting', "
+                f"'', 0, 0, 0, '' FROM {_RECOVERED} ON CONFLICT DO NOTHING",
                 phase=int(phase),
                 now=self._clock(),
             )

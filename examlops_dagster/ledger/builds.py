@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import NamedTuple
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.emissions import Emission
 from examlops_dagster.core.records import Attempt, BuildState, Claim, Hold, Node, Record
 from examlops_dagster.ledger.claims import Claims
@@ -29,11 +30,6 @@ from examlops_dagster.store.engine import Connection, Database
 
 MOST_NOTED = 10_000
 """Notes that a process remembers to have written."""
-
-
-def utc_now() -> datetime:
-    """Give the time as an aware UTC datetime."""
-    return datetime.now(timezone.utc)
 
 
 class Completion(NamedTuple):
@@ -88,6 +84,10 @@ class BuildsLedger:
     def claim(self, node: Node, token: str, run_id: str = "") -> Claim | None:
         """See Ledger; from now on a thread keeps the claim alive until it is released."""
         return self._claims.claim(node, token, run_id)
+
+    def is_claimed(self, node: Node, token: str) -> bool:
+        """Tell whether a claim is still ours, which somebody may have thought dead."""
+        return self._claims.is_ours(node, token)
 
     def release(self, node: Node, token: str) -> None:
         """See Ledger."""

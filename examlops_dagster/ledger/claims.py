@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 from examlops_dagster.core.records import Claim, Node
 from examlops_dagster.errors import StoreError
+from examlops_dagster.ledger.processes import own_start, process_started, same_start
 from examlops_dagster.ledger.rows import from_epoch, select
 from examlops_dagster.store.engine import Connection, Database
 
 HEARTBEAT_SECONDS = 5.0
 EXPIRY_SECONDS = 30.0
+"""For a process of another host."""
 
-SAME_PROCESS_SECONDS = 60.0
-"""How far two readings of a process's start may lie apart: they move when the clock is set."""
+_NOBODY = -1.0
+"""Start of a process that no longer cares for its claim."""
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ class Claims:
                 token=token,
                 host=socket.gethostname(),
                 pid=pid,
-                pid_started=_own_start(pid),
+                pid_started=own_start(pid),
                 run_id=run_id,
                 now=now.timestamp(),
             )
@@ -87,9 +89,26 @@ class Claims:
                 [{**node._asdict(), "token": token} for node, token in tokens.items()],
             )
 
+    def is_ours(self, node: Node, token: str) -> bool:
+        """Tell whether nobody took a claim over, whose process may have stood still for long."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                "SELECT 1 FROM claims WHERE asset = :asset AND partition = :partition "
+                "AND token = :token",
+                **node._asdict(),
+                token=token,
+            )
+        return bool(found)
+
     def close(self) -> None:
-        """Stop the heartbeat; claims that were not released expire."""
-        self._heartbeat.stop()
+        """Stop the heartbeat; claims that were not released expire, though the process lives on."""
+        left = self._heartbeat.stop()
+        if left:
+            with suppress(StoreError), self._database.write() as connection:
+                connection.execute_many(
+                    "UPDATE claims SET pid_started = :nobody WHERE token = :token",
+                    [{"nobody": _NOBODY, "token": token} for token in left],
+                )
 
 
 class _Heartbeat:
@@ -117,12 +136,15 @@ class _Heartbeat:
         with self._lock:
             self._tokens.discard(token)
 
-    def stop(self) -> None:
+    def stop(self) -> list[str]:
+        """End the thread, and give the claims that it kept alive."""
         self._wake.set()
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(timeout=1)
+        with self._lock:
+            return list(self._tokens)
 
     def _beat(self) -> None:
         while not self._wake.wait(HEARTBEAT_SECONDS):
@@ -156,29 +178,13 @@ def living_claims(
     found: dict[Node, Claim] = {}
     for row in rows:
         heartbeat = from_epoch(row[7])
-        expired = (now - heartbeat).total_seconds() > EXPIRY_SECONDS
-        gone = row[3] == here and abs(started[row[4]] - row[8]) > SAME_PROCESS_SECONDS
-        if not expired and not gone:
+        if row[3] == here and row[8] != _NOBODY:
+            # one that stands still, as after Ctrl-Z, has no heartbeat, and goes on some time
+            is_alive = same_start(started[row[4]], row[8])
+        else:
+            is_alive = (now - heartbeat).total_seconds() <= EXPIRY_SECONDS
+        if is_alive:
             found[Node(row[0], row[1])] = Claim(
                 row[2], row[3], row[4], row[5], from_epoch(row[6]), heartbeat
             )
     return found
-
-
-@functools.lru_cache(maxsize=1)
-def _own_start(pid: int) -> float:
-    """Give when this process started; a child that was forked has another pid."""
-    return process_started(pid)
-
-
-def process_started(pid: int) -> float:
-    """Give when a process started, so that a pid that was given anew is told apart; 0 if gone."""
-    import psutil  # noqa: PLC0415 - only where somebody builds
-
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:  # killed, and nobody asked for its exit code
-            return 0.0
-        return float(process.create_time())
-    except psutil.Error:
-        return 0.0

@@ -164,8 +164,8 @@ def _insert_event(
     connection.execute(
         "INSERT INTO dataset_events (id, dataset, partition, version, data_version, extra, "
         "dataset_extra, aliases, source, source_partition, build_id, run_id, happened_at) "
-        "VALUES (:id, :dataset, :partition, :version, :data_version, :extra, :dataset_extra, :aliases, :source, :source_partition, "
-        ":build_id, :run_id, :now)",
+        "VALUES (:id, :dataset, :partition, :version, :data_version, :extra, :dataset_extra, "
+        ":aliases, :source, :source_partition, :build_id, :run_id, :now)",
         id=event_id,
         dataset=emission.dataset,
         partition=emission.partition,

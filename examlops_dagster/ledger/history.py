@@ -12,6 +12,10 @@ from examlops_dagster.core.records import BuildState, Node, Read
 from examlops_dagster.ledger.rows import from_epoch, load_reads
 from examlops_dagster.store.engine import Connection
 
+NOT_BUILT = ("report", "outside")
+"""Orchestrators of records that are no builds of ours: an adopted source or one that changed, a
+content of others."""
+
 _BUILDS = (
     "SELECT asset, partition, build_id, state, version, data_version, built_from, "
     "orchestrator, run_id, provenance, error, started_at, ended_at FROM builds"

@@ -8,7 +8,7 @@ from typing import Any
 
 from examlops_dagster.core.records import Attempt, BuildState, Hold, Node
 from examlops_dagster.ledger.claims import living_claims
-from examlops_dagster.ledger.rows import from_epoch, select
+from examlops_dagster.ledger.rows import from_epoch, select, storable
 from examlops_dagster.store.engine import Connection
 
 PROCESS_DIED = "process died"
@@ -66,7 +66,7 @@ def write_failure(
     connection: Connection, attempt: Attempt, state: BuildState, error: str, now: datetime
 ) -> Hold:
     """Record the end of an attempt without success, inside a write transaction."""
-    error = _storable(error)
+    error = storable(error)
     connection.execute(
         "UPDATE builds SET state = :state, error = :error, ended_at = :now "
         "WHERE build_id = :build_id",
@@ -113,8 +113,3 @@ def drop_holds(connection: Connection, nodes: Iterable[Node]) -> None:
 
 def _hold(row: Any) -> Hold:
     return Hold(row[2], row[3], row[4], BuildState(row[5]), row[6], from_epoch(row[7]), row[8])
-
-
-def _storable(text: str) -> str:
-    """Write out what no database takes: NUL, and the halves that stand for undecodable bytes."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")

@@ -27,8 +27,11 @@ _OPEN = ", ".join(f"'{word}'" for word in OPEN_STATES)
 _BY_ITSELF = -1
 """Index of a job that is no task of an array: NULL is equal to nothing in a key."""
 
+_UNRECORDED = "('running', 'died', 'cancelled')"
+"""States of a build whose job ended well: its process died, or was interrupted at that moment."""
+
 _UNCLAIMED = f"""{_SELECT} LEFT JOIN builds b ON b.build_id = j.build_id
-    WHERE j.asset = :asset AND (j.state IN ({_OPEN}) OR (j.state = 'COMPLETED' AND b.state IN ('running', 'died')
+    WHERE j.asset = :asset AND ((j.state IN ({_OPEN}) AND coalesce(b.state, '') <> 'succeeded') OR (j.state = 'COMPLETED' AND b.state IN {_UNRECORDED}
         AND NOT EXISTS (SELECT 1 FROM builds s WHERE s.asset = j.asset
             AND s.partition = j.partition AND s.state = 'succeeded'
             AND s.started_at > j.submitted_at)))"""  # noqa: S608 - the parts are constants

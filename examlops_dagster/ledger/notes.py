@@ -10,13 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from examlops_dagster.ledger.rows import MOST_NAMES, listed, slots
 from examlops_dagster.store.engine import Connection
 
 About: TypeAlias = Literal["asset", "run", "begun", "ended"]
 """What a note is about: an asset, a run, or the begin or the end of an attempt."""
-
-MOST_NAMES = 500
-"""Names asked for in one statement: SQLite once took no more than 999 parameters."""
 
 
 class Note(NamedTuple):
@@ -55,17 +53,12 @@ def read_notes(
     wanted = sorted(set(names))
     found: dict[str, dict[str, Any]] = {}
     for first in range(0, len(wanted), MOST_NAMES):
-        part = wanted[first : first + MOST_NAMES]
-        slots = {f"n{_letters(number)}": name for number, name in enumerate(part)}
+        named = slots(wanted[first : first + MOST_NAMES])
         rows = connection.execute(
             "SELECT name, facts FROM notes WHERE about = :about "  # noqa: S608 - slots are ours
-            f"AND name IN ({', '.join(f':{slot}' for slot in slots)})",
+            f"AND name IN ({listed(named)})",
             about=about,
-            **slots,
+            **named,
         )
         found.update({row[0]: json.loads(row[1]) for row in rows})
     return found
-
-
-def _letters(number: int) -> str:
-    return "".join(chr(ord("a") + int(digit)) for digit in str(number))

@@ -1,6 +1,7 @@
 """Requests over HTTP that need several runs in turn: what is still to be launched, in platform.db.
 
-A server that is ended in between leaves the row to the next one.
+A server that is ended in between leaves the row to the next one. What became of a request can be
+read for a week after its end.
 """
 
 from __future__ import annotations
@@ -9,14 +10,34 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.records import Node
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.rows import from_epoch
 from examlops_dagster.store.engine import Database
 
 LEASE = timedelta(minutes=1)
 """How long a server may take to launch runs, before another takes an order up."""
+
+KEPT = timedelta(days=7)
+"""How long it can be read what became of an order."""
+
+_COLUMNS = (
+    "id", "names", "partition", "due", "runs", "later", "asked_at", "state", "why", "failures",
+    "next_at", "ended_at",
+)  # fmt: skip
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM orders"  # noqa: S608 - the parts are constants
+
+
+class OrderState(Enum):
+    """What becomes of an order; the values are stored, and are those of the API."""
+
+    OPEN = "open"
+    DONE = "done"
+    """All of it is launched."""
+    GIVEN_UP = "given_up"
 
 
 @dataclass(frozen=True)
@@ -37,6 +58,14 @@ class Order:
         What is launched then.
     asked_at
         Aware UTC datetime.
+    why
+        Why it was given up, or what the last launch failed by.
+    failures
+        Launches in a row that failed.
+    next_at
+        Before which no other is tried; an aware UTC datetime, None for at once.
+    ended_at
+        Aware UTC datetime; None while it is open.
     """
 
     id: str
@@ -46,6 +75,11 @@ class Order:
     runs: tuple[str, ...]
     later: frozenset[Node]
     asked_at: datetime
+    state: OrderState = OrderState.OPEN
+    why: str = ""
+    failures: int = 0
+    next_at: datetime | None = None
+    ended_at: datetime | None = None
 
     @property
     def assets(self) -> list[str]:
@@ -87,31 +121,27 @@ class Orders:
             )
 
     def open(self) -> list[Order]:
-        """Give the orders that nobody has taken, oldest first."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT id, names, partition, due, runs, later, asked_at FROM orders "
-                "WHERE taken_at < :since ORDER BY asked_at, id",
-                since=self._since,
-            )
-        return [
-            Order(
-                row[0],
-                tuple(json.loads(row[1])),
-                row[2],
-                bool(row[3]),
-                tuple(json.loads(row[4])),
-                frozenset(Node(*each) for each in json.loads(row[5])),
-                from_epoch(row[6]),
-            )
-            for row in rows
-        ]
+        """Give the orders that nobody has taken and whose time has come, oldest first."""
+        return self._read(
+            "WHERE state = 'open' AND taken_at < :since AND next_at <= :now ORDER BY asked_at, id",
+            since=self._since,
+            now=self._clock().timestamp(),
+        )
+
+    def listed(self) -> list[Order]:
+        """Give all that are kept, newest first."""
+        return self._read("ORDER BY asked_at DESC, id")
+
+    def named(self, order_id: str) -> Order | None:
+        """Give one by its id; None where there is none (any more)."""
+        return next(iter(self._read("WHERE id = :id", id=order_id)), None)
 
     def take(self, order: Order) -> bool:
         """Take an order as it is; False where another took it, carried it on or ended it."""
         with self._database.write() as connection:
             found = connection.execute(
-                "SELECT 1 FROM orders WHERE id = :id AND runs = :runs AND taken_at < :since",
+                "SELECT 1 FROM orders WHERE id = :id AND runs = :runs AND taken_at < :since "
+                "AND state = 'open'",
                 id=order.id,
                 runs=json.dumps(order.runs),
                 since=self._since,
@@ -124,11 +154,73 @@ class Orders:
                 )
         return bool(found)
 
-    def end(self, order: Order) -> None:
-        """Forget an order."""
+    def launched(self, order: Order) -> None:
+        """Forget the failures before a launch that came about."""
+        with self._database.write() as connection:
+            connection.execute(
+                "UPDATE orders SET failures = 0, why = '', next_at = 0 WHERE id = :id", id=order.id
+            )
+
+    def postpone(self, order: Order, why: str, until: datetime) -> None:
+        """Note that a launch failed, and when another is tried."""
+        with self._database.write() as connection:
+            connection.execute(
+                "UPDATE orders SET failures = failures + 1, why = :why, next_at = :until, "
+                "taken_at = 0 WHERE id = :id",
+                id=order.id,
+                why=why,
+                until=until.timestamp(),
+            )
+
+    def end(self, order: Order, why: str = "") -> None:
+        """Close an order: all of it is launched, or what is left is given up, and why."""
+        now = self._clock()
+        with self._database.write() as connection:
+            if not why:
+                connection.execute(
+                    "UPDATE orders SET runs = :runs, later = '[]' WHERE id = :id",
+                    id=order.id,
+                    runs=json.dumps(order.runs),
+                )
+            connection.execute(
+                "UPDATE orders SET state = :state, why = :why, ended_at = :now, next_at = 0 "
+                "WHERE id = :id",
+                id=order.id,
+                state=(OrderState.GIVEN_UP if why else OrderState.DONE).value,
+                why=why,
+                now=now.timestamp(),
+            )
+            connection.execute(
+                "DELETE FROM orders WHERE ended_at < :since", since=(now - KEPT).timestamp()
+            )
+
+    def forget(self, order: Order) -> None:
+        """Remove an order of which nobody was told."""
         with self._database.write() as connection:
             connection.execute("DELETE FROM orders WHERE id = :id", id=order.id)
+
+    def _read(self, clause: str, **parameters: Any) -> list[Order]:
+        with self._database.read() as connection:
+            rows = connection.execute(f"{_SELECT} {clause}", **parameters)
+        return [_order(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
     @property
     def _since(self) -> float:
         return (self._clock() - LEASE).timestamp()
+
+
+def _order(row: dict[str, Any]) -> Order:
+    return Order(
+        row["id"],
+        tuple(json.loads(row["names"])),
+        row["partition"],
+        bool(row["due"]),
+        tuple(json.loads(row["runs"])),
+        frozenset(Node(*each) for each in json.loads(row["later"])),
+        from_epoch(row["asked_at"]),
+        OrderState(row["state"]),
+        row["why"],
+        row["failures"],
+        from_epoch(row["next_at"]) if row["next_at"] else None,
+        None if row["ended_at"] is None else from_epoch(row["ended_at"]),
+    )

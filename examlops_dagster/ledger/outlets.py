@@ -215,8 +215,8 @@ def _event(row: Any) -> DatasetEvent:
 def _batch(connection: Connection, build_id: str) -> Batch:
     rows = connection.execute(
         "SELECT dataset, extra, dataset_extra, aliases, source, source_partition, run_id, "
-        "happened_at, version, data_version, partition FROM dataset_events WHERE build_id = :build_id ORDER BY dataset, "
-        "version",
+        "happened_at, version, data_version, partition FROM dataset_events "
+        "WHERE build_id = :build_id ORDER BY dataset, version",
         build_id=build_id,
     )
     through = connection.execute(

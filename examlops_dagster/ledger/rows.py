@@ -12,8 +12,9 @@ from examlops_dagster.store.engine import Connection
 
 FEW_NODES = 50
 """Up to so many nodes are asked for one by one; beyond, by the names of their assets."""
-MANY_NAMES = 500
-"""Beyond so many names everything is read: SQLite once took no more than 999 parameters."""
+
+MOST_NAMES = 500
+"""Of one statement: SQLite once took no more than 999 parameters."""
 
 
 def dump_reads(reads: Mapping[Node, Read]) -> str:
@@ -43,6 +44,21 @@ def from_epoch(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, timezone.utc)
 
 
+def storable(text: str) -> str:
+    """Write out what no database takes: NUL, and the halves that stand for undecodable bytes."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def slots(values: Iterable[str]) -> dict[str, str]:
+    """Give each value a parameter of its own; the engine's have no digits in their names."""
+    return {f"n{_letters(number)}": value for number, value in enumerate(values)}
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write parameters as the list behind IN, without its brackets."""
+    return ", ".join(f":{name}" for name in names)
+
+
 def select(connection: Connection, sql: str, nodes: Iterable[Node] | None) -> list[Any]:
     """Run a query over all nodes, or over those named: one statement either way."""
     if nodes is None:
@@ -50,18 +66,17 @@ def select(connection: Connection, sql: str, nodes: Iterable[Node] | None) -> li
     wanted = set(nodes)
     joiner = " AND " if " WHERE " in sql else " WHERE "
     if len(wanted) <= FEW_NODES:  # of 10,000 partitions not all are read for one
-        slots = {f"n{_letters(i)}": node for i, node in enumerate(wanted)}
-        each = [f"(asset = :{slot}a AND partition = :{slot}p)" for slot in slots] or ["1 = 0"]
-        named = {f"{slot}a": node.asset for slot, node in slots.items()}
-        named |= {f"{slot}p": node.partition for slot, node in slots.items()}
+        by_slot = {f"n{_letters(number)}": node for number, node in enumerate(wanted)}
+        each = [f"(asset = :{slot}a AND partition = :{slot}p)" for slot in by_slot] or ["1 = 0"]
+        named = {f"{slot}a": node.asset for slot, node in by_slot.items()}
+        named |= {f"{slot}p": node.partition for slot, node in by_slot.items()}
         return connection.execute(f"{sql}{joiner}({' OR '.join(each)})", **named)
     names = list({node.asset for node in wanted})
-    if len(names) > MANY_NAMES:
+    if len(names) > MOST_NAMES:  # everything is read then
         rows = connection.execute(sql)
     else:
-        inside = {f"n{_letters(i)}": name for i, name in enumerate(names)}
-        listed = ", ".join(f":{slot}" for slot in inside)
-        rows = connection.execute(f"{sql}{joiner}asset IN ({listed})", **inside)
+        named = slots(names)
+        rows = connection.execute(f"{sql}{joiner}asset IN ({listed(named)})", **named)
     return [row for row in rows if Node(row[0], row[1]) in wanted]
 
 

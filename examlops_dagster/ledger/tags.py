@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Mapping, Sequence
 
-from examlops_dagster.ledger.claims import process_started
+from examlops_dagster.ledger.processes import Process
 
 BUILD_TAG = "examlops/build"
 VERSION_TAG = "examlops/version"
@@ -19,6 +17,13 @@ SLICE_TAG = "examlops/slice"
 FORCED_TAG = "examlops/forced"
 KEYS_TAG = "examlops/keys"
 """Asset to ``[first, last]`` ranges of its keys, where a run is not about its whole range."""
+
+ACTOR_TAG = "examlops/actor"
+"""Who asked for a run."""
+
+ORCHESTRATOR_TAG = "examlops/orchestrator"
+IN_PROCESS_TAG = "examlops/in_process"
+"""How the request for a run wants its functions called, whatever the assets declare."""
 
 PROCESS_TAG = "examlops/process"
 """``host:pid:started`` of the process that executes a run of the command line."""
@@ -53,4 +58,4 @@ def chosen_keys(tags: Mapping[str, str], name: str, keys: Sequence[str]) -> Sequ
 
 def process_tag() -> str:
     """Describe this process, so that others can tell whether it still lives."""
-    return f"{socket.gethostname()}:{os.getpid()}:{process_started(os.getpid()):.2f}"
+    return str(Process.here())

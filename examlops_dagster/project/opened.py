@@ -1,10 +1,10 @@
-"""A project's home, its databases, its declarations and its code; opened when they are first used."""
+"""A project's home, databases, declarations and code; opened when they are first used."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING
 from examlops_dagster.catalog.declarations import Catalog
 from examlops_dagster.catalog.revisions import Revisions
 from examlops_dagster.catalog.views import FeatureViews
-from examlops_dagster.core.declarations import (
-    Declaration,
-    closed_over,
-    merge,
-)
+from examlops_dagster.core.declarations import Declaration, closed_over, merge
 from examlops_dagster.core.declared import declarations_of
 from examlops_dagster.core.graph import Graph, build_graph
 from examlops_dagster.core.seams import ORCHESTRATORS
@@ -32,9 +28,10 @@ from examlops_dagster.store.migrations import migrate
 from examlops_dagster.values import FileValues
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from examlops_dagster.fingerprint import Fingerprints
     from examlops_dagster.ledger.event_log import EventLog
-
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +158,25 @@ class OpenedProject:
         from examlops_dagster.ledger.event_log import open_event_log  # noqa: PLC0415 - a second
 
         return open_event_log(self.home.folder, self.database, self.graph)
+
+    def over(self, database: Database, home: Home | None = None, *, reading: bool = True) -> Self:
+        """Give the same code over another connection: what a server has loaded, for one request.
+
+        Parameters
+        ----------
+        database
+            Open, with its tables.
+        home
+            None for the same one.
+        """
+        found = replace(self, home=home or self.home, reading=reading, on_home_made=None)
+        found.__dict__.update(
+            database=database,
+            in_code=self.in_code,
+            fingerprints=self.fingerprints,
+            code_versions=self.code_versions,
+        )
+        return found
 
     def make_home(self) -> None:
         """Make the home of a request that is about to write, if there is none yet."""

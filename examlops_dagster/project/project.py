@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,14 +13,9 @@ from typing import Any
 from examlops_dagster.catalog.declarations import COMMAND_LINE
 from examlops_dagster.catalog.revisions import Revision
 from examlops_dagster.catalog.views import VIEW_KIND, FeatureView
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.aliases import Dataset, DatasetAlias, Metadata
-from examlops_dagster.core.declarations import (
-    DEFAULT_KIND,
-    Declaration,
-    NodeType,
-    Upstream,
-    merge,
-)
+from examlops_dagster.core.declarations import DEFAULT_KIND, Declaration, NodeType, Upstream, merge
 from examlops_dagster.core.emissions import DatasetEvent, emissions
 from examlops_dagster.core.graph import build_graph
 from examlops_dagster.core.inputs import inputs_as_read
@@ -29,17 +25,17 @@ from examlops_dagster.core.records import Node, Read, Record
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.ticks import first_sights
 from examlops_dagster.delivery import deliver
-from examlops_dagster.errors import (
-    ExamlopsError,
-    UsageError,
-)
+from examlops_dagster.errors import ExamlopsError, UsageError
 from examlops_dagster.formats import decode
 from examlops_dagster.governance.decision import Action
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.sinks import SinkWrite
 from examlops_dagster.project.reader import ProjectReader
 
 logger = logging.getLogger(__name__)
+
+_CLAIM_SECONDS = 5.0
+"""For somebody else's change of a source; a build that goes on takes longer."""
+_CLAIM_LOOK_SECONDS = 0.05
 
 
 @dataclass
@@ -345,7 +341,10 @@ class Project(ProjectReader):
     def adopt_source(self, node: Node) -> Record:
         """Give a source its first version, unless it has one."""
         current = self._record(node)
-        return current or self._report(node, None)
+        if current is not None:
+            return current
+        with self._claimed(node) as token:  # and look again: others adopt it as well
+            return self._record(node) or self.event_log.report(self.ledger, node, token)
 
     def _report(
         self,
@@ -376,9 +375,11 @@ class Project(ProjectReader):
     def _claimed(self, node: Node) -> Iterator[str]:
         """Keep others from changing a node; gives the token of the claim."""
         token = os.urandom(16).hex()
-        held = self.ledger.claim(node, token)
-        if held is not None:
-            raise UsageError(f"{node} is being changed by process {held.pid} on {held.host}")
+        deadline = time.monotonic() + _CLAIM_SECONDS
+        while (held := self.ledger.claim(node, token)) is not None:
+            if time.monotonic() > deadline:
+                raise UsageError(f"{node} is being changed by process {held.pid} on {held.host}")
+            time.sleep(_CLAIM_LOOK_SECONDS)
         try:
             yield token
         finally:

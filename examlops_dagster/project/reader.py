@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from examlops_dagster.core.declarations import (
-    Declaration,
-    NodeType,
-)
+from examlops_dagster.clock import utc_now
+from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.emissions import DatasetEvent
 from examlops_dagster.core.graph import key_path
 from examlops_dagster.core.nodes import Nodes
@@ -23,13 +21,9 @@ from examlops_dagster.core.seams import Value
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.status import statuses
 from examlops_dagster.core.verdicts import Status
-from examlops_dagster.errors import (
-    UnknownAssetError,
-    UsageError,
-)
+from examlops_dagster.errors import UnknownAssetError, UsageError
 from examlops_dagster.governance.wishes import Wish, wishes_of
 from examlops_dagster.ledger import watermark
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.history import Build
 from examlops_dagster.ledger.outlets import AliasState
 from examlops_dagster.ledger.outside import odd_keys

@@ -362,5 +362,12 @@ MIGRATIONS: tuple[tuple[str | Either, ...], ...] = (
             taken_at REAL NOT NULL
         )""",
     ),
+    (
+        "ALTER TABLE orders ADD COLUMN state TEXT NOT NULL DEFAULT 'open'",
+        "ALTER TABLE orders ADD COLUMN why TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE orders ADD COLUMN failures INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE orders ADD COLUMN next_at REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE orders ADD COLUMN ended_at REAL",
+    ),
 )
 """Append only: a step that was released is never edited."""

@@ -7,7 +7,8 @@ import socket
 from attempts import A, put_claim
 from waiting import wait_until
 
-from examlops_dagster.ledger.claims import EXPIRY_SECONDS, process_started
+from examlops_dagster.ledger.claims import EXPIRY_SECONDS
+from examlops_dagster.ledger.processes import process_started
 
 
 def test_a_claim_is_exclusive_among_processes(claimer, real):
@@ -63,6 +64,25 @@ def test_a_clock_that_was_set_does_not_end_a_claim(any_database, ledger, clock):
     assert set(ledger.claims()) == {A}
 
 
-def test_a_process_that_is_not_there_started_never():
-    assert process_started(2**22 + 1) == 0.0
-    assert process_started(os.getpid()) > 0
+def test_a_claim_of_this_host_lasts_as_long_as_its_process(any_database, ledger, clock):
+    here = {"host": socket.gethostname(), "pid": os.getpid()}
+    put_claim(any_database, clock, **here, pid_started=process_started(os.getpid()))
+    clock.advance(seconds=100 * EXPIRY_SECONDS)  # it stood still, as after Ctrl-Z
+    assert ledger.claim(A, "ours").token == "theirs"
+
+
+def test_a_claim_whose_ledger_was_closed_expires_in_a_living_process(any_database, ledger, clock):
+    ledger.claim(A, "ours")
+    ledger.close()
+    assert set(ledger.claims()) == {A}
+    clock.advance(seconds=EXPIRY_SECONDS + 1)
+    assert ledger.claims() == {}
+
+
+def test_a_claim_is_ours_until_another_takes_it(any_database, ledger, clock):
+    put_claim(any_database, clock, age=EXPIRY_SECONDS + 1)
+    assert ledger.is_claimed(A, "theirs")
+    ledger.claim(A, "ours")
+    assert (ledger.is_claimed(A, "theirs"), ledger.is_claimed(A, "ours")) == (False, True)
+    ledger.release(A, "ours")
+    assert not ledger.is_claimed(A, "theirs")

@@ -78,7 +78,7 @@ def test_only_jobs_of_the_fingerprint_whose_end_nobody_saw_are_unclaimed(jobs):
     assert jobs.ended_before(NOW + timedelta(seconds=1)) == [replace(JOB, state="FAILED")]
 
 
-@pytest.mark.parametrize("state", [None, BuildState.FAILED, BuildState.DIED])
+@pytest.mark.parametrize("state", [None, BuildState.FAILED, BuildState.DIED, BuildState.CANCELLED])
 def test_a_success_that_was_not_recorded_is_unclaimed(jobs, any_database, state):
     ledger = BuildsLedger(any_database)
     attempt = Attempt(NODE, "build", "print", "code", {}, "scheduler")
@@ -88,6 +88,19 @@ def test_a_success_that_was_not_recorded_is_unclaimed(jobs, any_database, state)
     done = replace(JOB, state="COMPLETED")
     jobs.record(done)
     assert jobs.unclaimed(NODE, "print") == ([] if state is BuildState.FAILED else [done])
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUBMITTING"])
+def test_a_job_of_a_build_that_is_recorded_is_not_unclaimed(jobs, any_database, state):
+    """Its own end may not have been written down: the database was locked at that moment."""
+    ledger = BuildsLedger(any_database)
+    attempt = Attempt(NODE, "build", "print", "code", {}, "scheduler")
+    ledger.begin(attempt)
+    jobs.record(replace(JOB, state=state))
+    assert jobs.unclaimed(NODE, "print") != []
+    ledger.complete(attempt, 1, "d1", {})
+    assert jobs.unclaimed(NODE, "print") == []
+    assert jobs.unclaimed_of("model") == {}
 
 
 def test_a_success_that_a_later_build_replaced_is_not_unclaimed(jobs, any_database):

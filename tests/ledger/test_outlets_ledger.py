@@ -135,7 +135,7 @@ def test_a_hundred_producers_at_once_lose_and_double_nothing(any_database, ledge
         subprocess.Popen([sys.executable, "-c", PRODUCER, any_database.location, str(number)])
         for number in range(10)
     ]
-    assert [process.wait(120) for process in processes] == [0] * 10
+    assert [process.wait(300) for process in processes] == [0] * 10
     found = outlets.events("out", alias=True)
     assert [event.version for event in found] == list(range(1, 201))
     expected = {f"s3://{n}-{m}" for n in range(10) for m in range(10)} | {"s3://all"}

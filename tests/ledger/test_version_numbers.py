@@ -50,7 +50,7 @@ def test_a_number_is_never_given_twice_to_two_processes(any_database, how):
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    ours, theirs = (json.loads(p.communicate(timeout=120)[0]) for p in processes)
+    ours, theirs = (json.loads(p.communicate(timeout=300)[0]) for p in processes)
     assert sorted(ours + theirs) == list(range(1, 101))
     assert (ours, theirs) == (sorted(ours), sorted(theirs))
     if how == "claimed":

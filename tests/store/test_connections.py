@@ -24,12 +24,12 @@ def test_threads_that_wait_hold_no_connection(tmp_path):
     def run():
         use(database)
         used.release()
-        waits.wait(30)
+        waits.wait(600)
 
     threads = [threading.Thread(target=run) for _ in range(20)]
     for thread in threads:  # one after the other
         thread.start()
-        assert used.acquire(timeout=30)
+        assert used.acquire(timeout=300)
     assert len(open_files(database)) == 1
     waits.set()
     for thread in threads:

@@ -2,6 +2,8 @@ import sqlite3
 import threading
 
 import pytest
+from needs import library
+from waiting import wait_until
 
 from examlops_dagster.errors import StoreError
 from examlops_dagster.store.engine import Database
@@ -132,12 +134,18 @@ def test_a_closed_database_opens_again(table):
     assert names(table) == ["a"]
 
 
+def backends(database):
+    with database.read() as connection:
+        return [pid for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity")]
+
+
 def test_a_lost_connection_to_postgres_is_opened_anew(postgres_url):
     ours, other = Database(postgres_url), Database(postgres_url)
     with ours.read() as connection:
         [[pid]] = connection.execute("SELECT pg_backend_pid()")
     with other.write() as connection:
         connection.execute("SELECT pg_terminate_backend(:pid)", pid=pid)
+    wait_until(lambda: pid not in backends(other))
     with pytest.raises(StoreError), ours.read():
         pass
     with ours.read() as connection:
@@ -170,7 +178,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path):
 
 
 def test_a_postgres_that_does_not_answer_is_told():
-    pytest.importorskip("psycopg")
+    library("psycopg")
     database = Database("postgresql://127.0.0.1:1/nowhere")
     with pytest.raises(StoreError, match="cannot reach Postgres"), database.read():
         pass

@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import library
 
 from examlops_dagster.errors import StoreError
 from examlops_dagster.store import migrations
@@ -94,7 +95,7 @@ def test_a_newer_database_is_refused(empty):
 
 
 def test_the_tables_of_another_schema_are_not_taken_for_ours(postgres_url):
-    psycopg = pytest.importorskip("psycopg")
+    psycopg = library("psycopg")
     schema = f"other_{postgres_url[-32:]}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from dagster import (
-    AssetKey,
-    DagsterEventType,
-    DagsterRun,
-    RunsFilter,
-)
+from dagster import AssetKey, DagsterEventType, DagsterRun, RunsFilter
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, DagsterRunStatus
 from dagster._core.storage.tags import (
@@ -23,17 +17,15 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.ranges import keys_between
 from examlops_dagster.core.records import BuildState, Node
 from examlops_dagster.ledger import watermark
-from examlops_dagster.ledger.builds import BuildsLedger, utc_now
-from examlops_dagster.ledger.claims import SAME_PROCESS_SECONDS, process_started
+from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.event_log.launched import Launched
 from examlops_dagster.ledger.event_log.names import Names
-from examlops_dagster.ledger.tags import (
-    PROCESS_TAG,
-    chosen_keys,
-)
+from examlops_dagster.ledger.processes import Process
+from examlops_dagster.ledger.tags import PROCESS_TAG, chosen_keys
 
 IN_FLIGHT = [*IN_PROGRESS_RUN_STATUSES, DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED]
 
@@ -142,9 +134,7 @@ class InFlight(Names):
             return False
         process = run.tags.get(PROCESS_TAG)
         if process is not None:
-            host, pid, started = process.rsplit(":", 2)
-            apart = abs(process_started(int(pid)) - float(started))
-            return host == socket.gethostname() and apart > SAME_PROCESS_SECONDS
+            return Process.parse(process).is_gone
         if run.status not in (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING):
             return False
         if not self._database.is_postgres and self._launched.is_gone(run):

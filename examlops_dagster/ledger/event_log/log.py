@@ -7,23 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from dagster import (
-    AssetCheckEvaluation,
-    AssetCheckSeverity,
-    AssetMaterialization,
-)
+from dagster import AssetCheckEvaluation, AssetCheckSeverity, AssetMaterialization
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.records import Attempt, BuildState, Node, Read, Record
 from examlops_dagster.core.sinks import check_name
-from examlops_dagster.ledger.builds import BuildsLedger, utc_now
+from examlops_dagster.ledger.builds import BuildsLedger
 from examlops_dagster.ledger.event_log.in_flight import InFlight
 from examlops_dagster.ledger.event_log.instance import open_instance
 from examlops_dagster.ledger.event_log.taken_over import TakenOver
-from examlops_dagster.ledger.outlets import (
-    Batch,
-    Outlets,
-)
+from examlops_dagster.ledger.outlets import Batch, Outlets
 from examlops_dagster.ledger.rows import dump_reads
 from examlops_dagster.ledger.sinks import SinkWrite
 from examlops_dagster.ledger.tags import (

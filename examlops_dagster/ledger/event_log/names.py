@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dagster import (
-    AssetKey,
-    DagsterInstance,
-)
+from dagster import AssetKey, DagsterInstance
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.graph import Graph, key_path
 from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.partitions import DynamicSpace
 from examlops_dagster.core.snapshot import Snapshot
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.store.engine import Database
 
 

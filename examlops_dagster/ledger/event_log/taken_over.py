@@ -11,17 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy
-from dagster import (
-    AssetKey,
-    DagsterEventType,
-    EventRecordsFilter,
-    MetadataValue,
-)
+from dagster import AssetKey, DagsterEventType, EventRecordsFilter, MetadataValue
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 from dagster._core.event_api import EventLogRecord
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import NodeType
 from examlops_dagster.core.emissions import DatasetEvent, Emission
 from examlops_dagster.core.graph import key_path
@@ -29,7 +25,6 @@ from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.records import BuildState, Node, Record
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.ledger import watermark
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.emissions import REPORTED, publish, record_reported, restore
 from examlops_dagster.ledger.event_log.names import Names
 from examlops_dagster.ledger.heads import advance_head
