@@ -10,6 +10,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+SIGNALLED = 128
+"""Exit codes above it say by which signal a program was ended; so a shell counts."""
+
 
 class FailureClass(Enum):
     """Whose fault an end without success is; each has its own budget."""

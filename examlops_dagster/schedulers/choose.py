@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 from examlops_dagster.errors import LaunchError, UsageError
 from examlops_dagster.schedulers.base import Scheduler
 from examlops_dagster.schedulers.commands import OF_QUERIES, Runner, run_command
-from examlops_dagster.schedulers.ssh_settings import HOST_VARIABLE, SshSettings, ssh_settings
+from examlops_dagster.schedulers.ssh_settings import SshSettings, ssh_settings
+from examlops_dagster.settings import HPC_SCHEDULER, HPC_SSH_HOST, SLURM_MODE
 
 if TYPE_CHECKING:
     from examlops_dagster.schedulers.ssh import SshRunner
@@ -30,6 +32,9 @@ _OWN = {
 _LEGACY = ("mock", "slurm")
 _WITH_A_RUNNER = ("slurm", "flux")
 """Whose commands can be run on another host."""
+
+_ASKS = {"slurm": "squeue", "flux": "flux"}
+"""The command by which they are asked about jobs."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ def choose_scheduler(
     """
     environment = os.environ if environment is None else environment
     for variable, known in (
-        ("EXAMLOPS_HPC_SCHEDULER", known_schedulers()),
-        ("EXAMLOPS_SLURM_MODE", _LEGACY),
+        (HPC_SCHEDULER, known_schedulers()),
+        (SLURM_MODE, _LEGACY),
     ):
         said = environment.get(variable, "").strip()
         if said:
@@ -124,7 +129,7 @@ def make_scheduler(name: str, environment: Mapping[str, str] | None = None) -> S
     if remote is not None and name in known_schedulers():
         if name not in _WITH_A_RUNNER:
             raise UsageError(
-                f"the scheduler {name} runs on this host only → unset {HOST_VARIABLE} and "
+                f"the scheduler {name} runs on this host only → unset {HPC_SSH_HOST} and "
                 "EXAMLOPS_HPC_TRANSPORT, or use slurm or flux"
             )
         from examlops_dagster.schedulers.ssh_scheduler import SshScheduler  # noqa: PLC0415 - rare
@@ -144,6 +149,29 @@ def make_scheduler(name: str, environment: Mapping[str, str] | None = None) -> S
     if not isinstance(made, Scheduler):
         raise UsageError(f"the entry point {name!r} of {GROUP} gave no scheduler: {made!r}")
     return made
+
+
+def at_hand(name: str, environment: Mapping[str, str], most_seconds: float) -> Scheduler | None:
+    """Make a scheduler of ours that can be asked on this host; None where it is not here.
+
+    Parameters
+    ----------
+    environment
+        Of this process.
+    most_seconds
+        That one of its commands may take, at most.
+    """
+    if name not in _OWN:
+        return None
+    module, attribute = _OWN[name]
+    if name in _WITH_A_RUNNER:
+        if shutil.which(_ASKS[name], path=environment.get("PATH")) is None:
+            return None
+        with_a_limit: Runner = partial(run_command, most_seconds=most_seconds)
+        made = getattr(import_module(module), attribute)(with_a_limit)
+    else:
+        made = getattr(import_module(module), attribute)(environment)
+    return made if isinstance(made, Scheduler) else None
 
 
 def _choose_there(remote: SshSettings, runner: Runner) -> Choice:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from examlops_dagster.errors import LaunchError
+from examlops_dagster.settings import SLURM_CMD_TIMEOUT
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 _SETTLE_SECONDS = 2.0
@@ -101,14 +102,15 @@ def run_command(
     *,
     environment: Mapping[str, str] | None = None,
     extra: Mapping[str, str] | None = None,
+    most_seconds: float = math.inf,
 ) -> Answer:
     """Run a command on this host; see `Runner`.
 
     It runs in a session of its own, so that Ctrl-C in the terminal does not cut a submit, and
     its whole process group is ended at the limit of ``EXAMLOPS_SLURM_CMD_TIMEOUT`` seconds: site
-    wrappers of sbatch are scripts with children.
+    wrappers of sbatch are scripts with children. ``most_seconds`` may make the limit shorter.
     """
-    limit = command_timeout(os.environ)
+    limit = min(command_timeout(os.environ), most_seconds)
     variables = clean_environment(os.environ if environment is None else environment)
     variables.update(extra or {})
     try:
@@ -129,10 +131,9 @@ def run_command(
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         _end(process)
+        hint = "" if limit == most_seconds else " (EXAMLOPS_SLURM_CMD_TIMEOUT sets this limit)"
         raise LaunchError(
-            f"{argv[0]} gave no answer within {limit:g} s "
-            "(EXAMLOPS_SLURM_CMD_TIMEOUT sets this limit)",
-            transient=True,
+            f"{argv[0]} gave no answer within {limit:g} s{hint}", transient=True
         ) from None
     except BaseException:
         _end(process)
@@ -157,7 +158,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def command_timeout(environment: Mapping[str, str]) -> float:
     """Give the time limit of one command, in seconds; a bad value is told and not used."""
-    text = environment.get("EXAMLOPS_SLURM_CMD_TIMEOUT", "")
+    text = environment.get(SLURM_CMD_TIMEOUT, "")
     if not text:
         return DEFAULT_TIMEOUT_SECONDS
     try:

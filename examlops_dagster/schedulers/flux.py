@@ -32,9 +32,8 @@ from examlops_dagster.schedulers.flux_text import (
     read_jobs,
     status_of,
 )
-from examlops_dagster.schedulers.options import FluxRequest, flux_request
+from examlops_dagster.schedulers.options import FluxRequest, flux_request, ranges
 from examlops_dagster.schedulers.resources import parse_resources
-from examlops_dagster.schedulers.slurm_rows import ranges
 
 _IDS_OF_A_COMMAND = 1000
 _ASCII_IDS = {"FLUX_F58_FORCE_ASCII": "1"}
@@ -123,7 +122,7 @@ class FluxScheduler:
         return found
 
     def cancel(self, jobs: Sequence[JobRef]) -> None:
-        """Call ``flux cancel`` with ids; one that ended does not keep the others (facts/flux.md 5)."""
+        """Call ``flux cancel`` with ids; one that ended keeps no other (facts/flux.md 5)."""
         ids = list(dict.fromkeys(job.job_id for job in jobs))
         for start in range(0, len(ids), _IDS_OF_A_COMMAND):
             part = ids[start : start + _IDS_OF_A_COMMAND]

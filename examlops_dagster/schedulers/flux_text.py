@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from examlops_dagster.errors import LaunchError
-from examlops_dagster.schedulers.base import JobState, JobStatus
+from examlops_dagster.schedulers.base import SIGNALLED, JobState, JobStatus
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,6 @@ Measured: node failure. The others are those of job-exec in flux-core 0.88.0.
 _BY_NODE = re.compile(r"\bon (?:broker )?(\S+) \((?:shell )?ranks? [0-9,\[\]-]+\)")
 BROKER_LINE = re.compile(r"\w{3} [ \d]?\d [\d:.]+ \S+ \d{4} broker\.\w+\[\d+\]: ")
 """How the broker of a nested instance begins what it adds to stderr of a job."""
-_FIRST_SIGNAL_CODE = 128
 _warned: set[str] = set()
 
 
@@ -174,7 +173,7 @@ def _exit_code(job: Mapping[str, Any], state: JobState) -> int | None:
     code = job.get("returncode")
     if state is not JobState.FAILED or not isinstance(code, int) or not code:
         return None
-    return _FIRST_SIGNAL_CODE - code if code < 0 else code
+    return SIGNALLED - code if code < 0 else code
 
 
 def _time(value: object) -> datetime | None:

@@ -17,11 +17,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from examlops_dagster.schedulers.far_end import HERE, FarEnd
+from examlops_dagster.settings import ASSET_JOB_DIR, HPC_REMOTE_WORKDIR
 from examlops_dagster.values import write_atomically
 
 TAIL_LINES = 20
@@ -30,9 +33,7 @@ _TAIL_BYTES = 1 << 16
 
 def job_root(environment: Mapping[str, str]) -> Path:
     """Give the folder in which the folders of jobs are; shared with the nodes."""
-    named = environment.get("EXAMLOPS_HPC_REMOTE_WORKDIR") or environment.get(
-        "EXAMLOPS_ASSET_JOB_DIR"
-    )
+    named = environment.get(HPC_REMOTE_WORKDIR) or environment.get(ASSET_JOB_DIR)
     if named:
         return Path(named).expanduser().absolute()
     return cache_folder(environment) / "asset-jobs"
@@ -89,8 +90,8 @@ class JobFolder:
         Of a task of an array.
     there
         Where the job sees it; None for the same path.
-    host
-        To which it is submitted over SSH; empty for this one.
+    far_end
+        To which it is submitted.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class JobFolder:
         index: int | None = None,
         *,
         there: Path | None = None,
-        host: str = "",
+        far_end: FarEnd = HERE,
     ) -> None:
         self.path = path
         self.there = path if there is None else there
-        self.host = host
+        self.far_end = far_end
         self._task = "" if index is None else f".{index}"
 
     @property
@@ -114,7 +115,7 @@ class JobFolder:
         return found
 
     def refresh(self) -> None:
-        """Have what the job writes brought here, where its filesystem is not ours; takes no time."""
+        """Have what the job writes brought here, if its filesystem is not ours; takes no time."""
 
     def fetch(self) -> None:
         """Bring what the job wrote so far, and wait for it.
@@ -189,6 +190,29 @@ class JobFolder:
         """Whether there are traces of a start, whatever the scheduler still knows."""
         traces = (self.exit_file, self.outputs, self.messages, self.stdout)
         return any(path.exists() for path in traces)
+
+    def withdraw(self) -> bool:
+        """Keep a job that was given up from running its program, should it still come.
+
+        A submit goes on without the process that asked for it: a killed one leaves its ``sbatch``.
+        The script leaves a trace before it looks for this mark, so one of the two is seen.
+
+        Returns
+        -------
+        bool
+            Whether it has not started by now.
+
+        Raises
+        ------
+        LaunchError
+            The other host cannot be reached.
+        """
+        self._mark(f"withdrawn{self._task}")
+        return not self.has_run
+
+    def _mark(self, name: str) -> None:
+        with suppress(OSError):  # of a folder that is gone: its script is as well
+            (self.path / name).touch()
 
     def make(self) -> None:
         """Make the folder, for this user alone."""

@@ -8,8 +8,10 @@ from typing import Protocol, cast
 
 from examlops_dagster.errors import LaunchError, UsageError
 from examlops_dagster.schedulers.base import Scheduler
+from examlops_dagster.schedulers.far_end import HERE, FarEnd
 from examlops_dagster.schedulers.folder import JobFolder, job_root, read_json
-from examlops_dagster.schedulers.ssh_settings import HOST_VARIABLE, ssh_settings
+from examlops_dagster.schedulers.ssh_settings import ssh_settings
+from examlops_dagster.settings import HPC_TRANSPORT
 
 
 class Folders(Protocol):
@@ -17,11 +19,11 @@ class Folders(Protocol):
 
     Attributes
     ----------
-    host
-        To which jobs are submitted over SSH; empty for this one.
+    far_end
+        To which jobs are submitted.
     """
 
-    host: str
+    far_end: FarEnd
 
     def new(self, token: str) -> JobFolder:
         """Give the folder of a job that is going to be submitted; it is not made yet."""
@@ -35,7 +37,7 @@ class Folders(Protocol):
 class SharedFolders:
     """Folders on a filesystem that jobs see under the same path."""
 
-    host = ""
+    far_end = HERE
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -55,25 +57,33 @@ def folders_of(scheduler: Scheduler, environment: Mapping[str, str]) -> Folders:
     return SharedFolders(environment) if own is None else cast("Folders", own)
 
 
-def host_of(path: Path) -> str:
-    """Give the host to which the job of a folder was submitted over SSH; empty for none."""
-    found = read_json(path / "submit.json")
-    return str(found.get("ssh_host") or "") if isinstance(found, dict) else ""
+def far_end_of(path: Path) -> FarEnd:
+    """Give where the job of a folder was submitted."""
+    return FarEnd.read(read_json(path / "submit.json"))
 
 
-def check_host(scheduler: Scheduler, path: Path) -> None:
+def check_far_end(path: Path, environment: Mapping[str, str]) -> None:
     """Refuse to ask one cluster about a job of another, where its id is somebody else's.
+
+    Parameters
+    ----------
+    path
+        Folder of the job.
+    environment
+        Whose settings name the cluster that would be asked; nobody is connected to.
 
     Raises
     ------
     UsageError
-        The job of the folder was not submitted to the host of this scheduler.
+        They name another one, or cannot be used.
     """
-    was, now = host_of(path), folders_of(scheduler, {}).host
-    if was != now:
-        submitted = f"over SSH to {was}" if was else "on this host"
-        remedy = f"set {HOST_VARIABLE}={was}" if was else f"unset {HOST_VARIABLE}"
-        raise UsageError(f"the job was submitted {submitted} → {remedy}")
+    settings = ssh_settings(environment)
+    was, now = far_end_of(path), HERE if settings is None else settings.far_end
+    if was.is_same(now):
+        return
+    submitted = f"over SSH to {was}" if was.host else "on this host"
+    rest = f" and unset {HPC_TRANSPORT}" if environment.get(HPC_TRANSPORT) else ""
+    raise UsageError(f"the job was submitted {submitted} → {was.remedy(now)}{rest}")
 
 
 def remove_there(path: Path, environment: Mapping[str, str]) -> bool:
@@ -89,7 +99,9 @@ def remove_there(path: Path, environment: Mapping[str, str]) -> bool:
     if not isinstance(found, dict) or not there or there == str(path):
         return True
     settings = ssh_settings(environment)
-    if settings is None or settings.host != found["ssh_host"] or Path(there).name != path.name:
+    if settings is None or Path(there).name != path.name:
+        return False
+    if not FarEnd.read(found).is_same(settings.far_end):
         return False
     from examlops_dagster.schedulers.ssh import SshRunner  # noqa: PLC0415 - rare
 

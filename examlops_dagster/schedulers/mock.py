@@ -24,9 +24,7 @@ from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus, Submis
 from examlops_dagster.schedulers.folder import cache_folder, read_json
 from examlops_dagster.schedulers.mock_supervisor import CANCEL_FILE, STATE_FILE
 from examlops_dagster.schedulers.whole_numbers import whole_number
-
-SLOTS_VARIABLE = "EXAMLOPS_MOCK_SLOTS"
-"""How many jobs the mock runs at once; without limit by default."""
+from examlops_dagster.settings import HPC_WORKDIR, MOCK_SLOTS
 
 START_SECONDS = 60.0
 """After which a job whose supervisor never said a word is not known any more."""
@@ -50,10 +48,10 @@ class MockScheduler:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
-        named = environment.get("EXAMLOPS_HPC_WORKDIR")
+        named = environment.get(HPC_WORKDIR)
         root = Path(named).expanduser().absolute() if named else cache_folder(environment)
         self.spool = root / "mock"
-        self.slots = whole_number(environment, SLOTS_VARIABLE, 0)
+        self.slots = whole_number(environment, MOCK_SLOTS, 0)
 
     def submit(self, submission: Submission) -> list[JobRef]:
         """See Scheduler; resources are taken and do nothing, but for the time limit."""

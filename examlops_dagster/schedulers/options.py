@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,3 +197,14 @@ def _written(options: Mapping[str, Any]) -> list[str]:
                 continue
             argv.append(f"--{name}" if one is True else f"--{name}={one}")
     return argv
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as the options of both take them: ``0-3,7``."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in found)

@@ -24,6 +24,7 @@ _GPUS = re.compile(r"(?:([A-Za-z][A-Za-z0-9_.-]*):)?(\d+)")
 _OPTION = re.compile(r"[a-z][a-z0-9]+(-[a-z0-9]+)*")
 _MEBIBYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _COMMA = re.compile(r",(?=\s*[A-Za-z_][\w.-]*=)")
+_COUNTS = ("nodes", "ntasks", "cpus_per_task")
 _FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 _EXCLUSIVE_KINDS = ("user", "mcs", "topo")
 _AVOIDED = "avoid_nodes"
@@ -115,7 +116,8 @@ def resources_of_pairs(pairs: Iterable[str]) -> dict[str, Any]:
     """Read ``KEY=VALUE`` texts of a command line; ``slurm.KEY=VALUE`` names an extra option.
 
     One text may hold several, with commas between them; a comma before anything else belongs to
-    the value (``slurm.nodelist=n1,n2``).
+    the value (``slurm.nodelist=n1,n2``). Counts are given as numbers, since conditions of a policy
+    compare them.
 
     Raises
     ------
@@ -134,7 +136,8 @@ def resources_of_pairs(pairs: Iterable[str]) -> dict[str, Any]:
         if dot and room in ("slurm", "flux"):
             found.setdefault(room, {})[option] = _FLAGS.get(value.lower(), value)
         elif key in RESOURCES:
-            found[key] = value
+            is_count = key in ("gpus", "gpus_per_node", *_COUNTS) and value.strip().isdecimal()
+            found[key] = int(value) if is_count else value
         else:
             raise UsageError(f"unknown resource {key!r}{_nearest(key, RESOURCES)}")
     return found
@@ -279,7 +282,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "mem": _memory,
     "gpus": _gpus,
     "gpus_per_node": _gpus,
-    **dict.fromkeys(("nodes", "ntasks", "cpus_per_task"), _count),
+    **dict.fromkeys(_COUNTS, _count),
     **dict.fromkeys(("partition", "account", "qos", "constraint", "reservation"), _word),
     "exclusive": _exclusive,
     "setup": _lines,

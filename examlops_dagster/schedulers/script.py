@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-INDEX_VARIABLES = {"slurm": "SLURM_ARRAY_TASK_ID", "flux": "FLUX_JOB_CC"}
-OWN_INDEX_VARIABLE = "EXAMLOPS_ARRAY_INDEX"
-"""Where a scheduler tells a task of an array its index; ours is the one of all others."""
+from examlops_dagster.settings import ARRAY_INDEX, ARRAY_OFFSET, HPC_REMOTE_PYTHON, HPC_REMOTE_REPO
 
-ARRAY_OFFSET = "EXAMLOPS_ARRAY_OFFSET"
-"""What has to be added to it, where an array had to be split."""
+INDEX_VARIABLES = {"slurm": "SLURM_ARRAY_TASK_ID", "flux": "FLUX_JOB_CC"}
+"""Where a scheduler tells a task of an array its index; ours is the one of all others."""
 
 KILL_SECONDS = 30
 """Between SIGTERM and SIGKILL for a program that reached its time limit."""
@@ -123,10 +121,10 @@ def job_python(environment: Mapping[str, str]) -> str:
     ``EXAMLOPS_HPC_REMOTE_PYTHON``; else that of ``.venv`` in ``EXAMLOPS_HPC_REMOTE_REPO``; else
     this one.
     """
-    named = environment.get("EXAMLOPS_HPC_REMOTE_PYTHON")
+    named = environment.get(HPC_REMOTE_PYTHON)
     if named:
         return named
-    repository = environment.get("EXAMLOPS_HPC_REMOTE_REPO")
+    repository = environment.get(HPC_REMOTE_REPO)
     if repository:
         return f"{repository.rstrip('/')}/.venv/bin/python"
     return sys.executable
@@ -162,7 +160,7 @@ def rerooted(path: str, environment: Mapping[str, str]) -> str:
 
     ``EXAMLOPS_HPC_REMOTE_REPO`` stands there for the repository of the working directory here.
     """
-    repository = environment.get("EXAMLOPS_HPC_REMOTE_REPO")
+    repository = environment.get(HPC_REMOTE_REPO)
     local = _repository_of(path) if repository else None
     if not repository or local is None:
         return path
@@ -181,7 +179,7 @@ def _repository_of(path: str) -> str | None:
 def _index(plan: ScriptPlan) -> str:
     if not plan.is_array:
         return "index=\ntask="
-    variable = INDEX_VARIABLES.get(plan.scheduler, OWN_INDEX_VARIABLE)
+    variable = INDEX_VARIABLES.get(plan.scheduler, ARRAY_INDEX)
     return f'index=$(( ${{{variable}:?}} + ${{{ARRAY_OFFSET}:-0}} ))\ntask=".$index"'
 
 
@@ -192,6 +190,10 @@ set -euo pipefail
 folder=$folder
 token=$token
 $index
+if [ -e "$$folder/withdrawn$$task" ]; then
+  echo "this job was given up before it started: nothing is run" >&2
+  exit 0
+fi
 restart=$${SLURM_RESTART_COUNT:-0}
 child= caught= signal=
 

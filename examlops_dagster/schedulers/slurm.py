@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 from examlops_dagster.errors import LaunchError, UsageError
@@ -18,17 +18,20 @@ from examlops_dagster.schedulers.commands import (
     require_answer,
     run_command,
 )
-from examlops_dagster.schedulers.options import sbatch_options
+from examlops_dagster.schedulers.options import ranges, sbatch_options
 from examlops_dagster.schedulers.resources import parse_resources
-from examlops_dagster.schedulers.script import ARRAY_OFFSET
-from examlops_dagster.schedulers.slurm_poll import SlurmAnswers, chunks
-from examlops_dagster.schedulers.slurm_rows import ranges, read_id
+from examlops_dagster.schedulers.slurm_poll import (
+    SlurmAnswers,
+    accounting_since,
+    chunks,
+    of_cluster,
+)
+from examlops_dagster.schedulers.slurm_rows import read_id
 from examlops_dagster.schedulers.slurm_text import is_no_answer, read_submit
+from examlops_dagster.settings import ARRAY_OFFSET
 
 _COMMENT = "examlops:"
 _DEFAULT_MAX_ARRAY_SIZE = 1001
-_SLACK = timedelta(hours=1)
-"""Between our clock and the controller's; the token decides, so a wide window harms nobody."""
 _IDS_OF_A_SCANCEL = 500
 
 
@@ -86,10 +89,7 @@ class SlurmScheduler(SlurmAnswers):
             for fields in lines
             if len(fields) == 3 and fields[1] in ("", "(null)", f"{_COMMENT}{token}")  # noqa: PLR2004
         ]
-        begin = (since.astimezone(timezone.utc) - _SLACK).strftime("%Y-%m-%dT%H:%M:%S")
-        recorded = self._ask_accounting(
-            ["sacct", "-n", "-P", "-X", "-D", "-S", begin, "-o", "JobID,JobName"]
-        )
+        recorded = self._ask_accounting([*accounting_since(since), "-o", "JobID,JobName"])
         if isinstance(recorded, LaunchError):
             if not any(offset_in(name, token) is not None for _, name in found):
                 raise recorded
@@ -109,7 +109,7 @@ class SlurmScheduler(SlurmAnswers):
                     index = None if job.index is None else job.index - job.offset
                     tasks.setdefault(job.job_id, set()).add(index)
             for ids in chunks([_cancel_id(i, t) for i, t in tasks.items()], _IDS_OF_A_SCANCEL):
-                answer = self._run(["scancel", *_of_cluster(cluster), *ids], extra=OF_QUERIES)
+                answer = self._run(["scancel", *of_cluster(cluster), *ids], extra=OF_QUERIES)
                 if answer.code and "already completing or completed" not in answer.words:
                     raise LaunchError(answer.trouble, transient=is_no_answer(answer.stderr))
 
@@ -200,11 +200,6 @@ class SlurmScheduler(SlurmAnswers):
 
 def _part_size(limit: int) -> int:
     return int(10 ** (len(str(limit)) - 1))
-
-
-def _of_cluster(cluster: str) -> list[str]:
-    """Name the cluster only where it is known: -M needs slurmdbd (…-plugin-slurm#397)."""
-    return ["-M", cluster] if cluster else []
 
 
 def _cancel_id(job_id: str, tasks: set[int | None]) -> str:

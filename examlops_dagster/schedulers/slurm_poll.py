@@ -29,6 +29,8 @@ from examlops_dagster.schedulers.slurm_text import is_no_answer, status_of
 _IDS_OF_A_SQUEUE = 2000
 _IDS_OF_A_SACCT = 400
 _SCONTROLS_OF_A_POLL = 10
+_SLACK = timedelta(hours=1)
+"""Between our clock and the controller's; the token decides, so a wide window harms nobody."""
 _PREEMPTED_SECONDS = 60.0
 """Slurm may start it again: it is over only when it stays so (submitit PR 1770)."""
 _EMPTY_FAILURE_SECONDS = 20.0
@@ -41,6 +43,20 @@ def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
     """Cut a sequence into parts of a size."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def of_cluster(cluster: str) -> list[str]:
+    """Name the cluster only where it is known: -M needs slurmdbd (…-plugin-slurm#397)."""
+    return ["-M", cluster] if cluster else []
+
+
+def accounting_since(moment: datetime) -> list[str]:
+    """Begin a command that reads accounting from a submit on (snakemake#1227).
+
+    Every attempt (-D, MFC#1311), and no steps.
+    """
+    begin = (moment.astimezone(timezone.utc) - _SLACK).strftime("%Y-%m-%dT%H:%M:%S")
+    return ["sacct", "-n", "-P", "-X", "-D", "-S", begin]
 
 
 class SlurmAnswers:
@@ -61,20 +77,19 @@ class SlurmAnswers:
 
     def _poll(self, cluster: str, jobs: Sequence[JobRef]) -> dict[JobRef, JobStatus]:
         now = datetime.now(timezone.utc)
-        of_cluster = ["-M", cluster] if cluster else []
-        rows = _newest(jobs, self._squeue(of_cluster, _ids(jobs)))
+        rows = _newest(jobs, self._squeue(cluster, _ids(jobs)))
         failed = [job for job, row in rows.items() if row.state == "FAILED"]
-        codes = self._exit_codes(of_cluster, _ids(failed)) if failed else {}
+        codes = self._exit_codes(cluster, _ids(failed)) if failed else {}
         found = {}
         for job, row in rows.items():
             code = codes.get((job.job_id, _task(job)))
             found[job] = self._settled(job, status_of(replace(row, exit=code), now), row.exit)
         absent = [job for job in jobs if job not in found]
-        found.update(self._absent(of_cluster, absent, now))
+        found.update(self._absent(cluster, absent, now))
         return found
 
-    def _squeue(self, of_cluster: list[str], ids: list[str]) -> list[Row]:
-        base = ["squeue", "-h", "-r", "-t", "all", *of_cluster]
+    def _squeue(self, cluster: str, ids: list[str]) -> list[Row]:
+        base = ["squeue", "-h", "-r", "-t", "all", *of_cluster(cluster)]
         rows: list[Row] = []
         for part in chunks(ids, _IDS_OF_A_SQUEUE):
             answer = self._run([*base, "-j", ",".join(part), "-o", SQUEUE_FORMAT], extra=OF_QUERIES)
@@ -86,12 +101,12 @@ class SlurmAnswers:
         return rows
 
     def _exit_codes(
-        self, of_cluster: list[str], ids: list[str]
+        self, cluster: str, ids: list[str]
     ) -> Mapping[tuple[str, int | None], tuple[int, int] | None]:
         """Ask how failed jobs ended, in one command; nothing is known where that fails."""
         found = {}
         for part in chunks(ids, _IDS_OF_A_SQUEUE):
-            argv = ["squeue", "-h", "-r", "-t", "all", *of_cluster, "-j", ",".join(part)]
+            argv = ["squeue", "-h", "-r", "-t", "all", *of_cluster(cluster), "-j", ",".join(part)]
             try:
                 answer = self._run([*argv, "-O", "JobArrayID:64|,exit_code:16|"], extra=OF_QUERIES)
             except LaunchError:
@@ -104,18 +119,18 @@ class SlurmAnswers:
         return found
 
     def _absent(
-        self, of_cluster: list[str], jobs: Sequence[JobRef], now: datetime
+        self, cluster: str, jobs: Sequence[JobRef], now: datetime
     ) -> dict[JobRef, JobStatus]:
         """Look for jobs that squeue does not know; it forgets them some minutes after the end."""
         if not jobs:
             return {}
         found: dict[JobRef, JobStatus] = {}
-        recorded = self._sacct(of_cluster, jobs)
+        recorded = self._sacct(cluster, jobs)
         trouble = str(recorded) if isinstance(recorded, LaunchError) else ""
         rows = {} if isinstance(recorded, LaunchError) else _newest(jobs, recorded)
         unknown = [job for job in jobs if job not in rows]
         for job in unknown[:_SCONTROLS_OF_A_POLL]:
-            row = self._scontrol(of_cluster, job)
+            row = self._scontrol(cluster, job)
             if row is not None:
                 rows[job] = row
         for job in jobs:
@@ -136,11 +151,10 @@ class SlurmAnswers:
             found[job] = status
         return found
 
-    def _sacct(self, of_cluster: list[str], jobs: Sequence[JobRef]) -> list[Row] | LaunchError:
-        """Read accounting, every attempt (-D, MFC#1311), from the submit on (snakemake#1227)."""
-        begin = min(job.submitted_at for job in jobs).astimezone(timezone.utc)
-        since = (begin - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S")
-        base = ["sacct", "-n", "-P", "-X", "-D", "-S", since, *of_cluster, "-o", SACCT_FORMAT]
+    def _sacct(self, cluster: str, jobs: Sequence[JobRef]) -> list[Row] | LaunchError:
+        """Read accounting; an error where it gave no answer."""
+        since = accounting_since(min(job.submitted_at for job in jobs))
+        base = [*since, *of_cluster(cluster), "-o", SACCT_FORMAT]
         rows: list[Row] = []
         for part in chunks(_ids(jobs), _IDS_OF_A_SACCT):
             answer = self._ask_accounting([*base, "-j", ",".join(part)])
@@ -149,12 +163,12 @@ class SlurmAnswers:
             rows.extend(sacct_rows(answer))
         return sorted(rows, key=lambda row: row.submitted)
 
-    def _scontrol(self, of_cluster: list[str], job: JobRef) -> Row | None:
+    def _scontrol(self, cluster: str, job: JobRef) -> Row | None:
         task = _task(job)
         name = job.job_id if task is None else f"{job.job_id}_{task}"
         try:
             answer = self._run(
-                ["scontrol", *of_cluster, "-o", "show", "job", name], extra=OF_QUERIES
+                ["scontrol", *of_cluster(cluster), "-o", "show", "job", name], extra=OF_QUERIES
             )
         except LaunchError:
             return None
@@ -216,7 +230,7 @@ def _ids(jobs: Iterable[JobRef]) -> list[str]:
 
 
 def _newest(jobs: Sequence[JobRef], rows: Iterable[Row]) -> dict[JobRef, Row]:
-    """Give the last row of each job; one whose name has not our token is another's (submitit#1660)."""
+    """Give the last row of each job; a name without our token is another's (submitit#1660)."""
     by_id: dict[str, list[Row]] = {}
     exact: dict[tuple[str, int], Row] = {}
     for row in rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 SQUEUE_FORMAT = "%i|%T|%N|%S|%e|%V|%r|%j"
@@ -79,17 +79,6 @@ def read_exit(text: str) -> tuple[int, int] | None:
     status = int(code)
     killed = status & 0x7F
     return (0, killed) if killed else (status >> 8, 0)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as Slurm's and Flux's options take them: ``0-3,7``."""
-    found: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
 
 
 def squeue_rows(text: str) -> Iterator[Row]:

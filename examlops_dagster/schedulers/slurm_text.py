@@ -10,7 +10,7 @@ import logging
 import re
 from datetime import datetime, timezone
 
-from examlops_dagster.schedulers.base import JobState, JobStatus
+from examlops_dagster.schedulers.base import SIGNALLED, JobState, JobStatus
 from examlops_dagster.schedulers.slurm_rows import Row
 
 _log = logging.getLogger(__name__)
@@ -64,10 +64,9 @@ _NEVER = frozenset(
     }
 )  # fmt: skip
 _NEVER_PATTERN = re.compile(r"(QOSMaxWall|AssocMaxWall)\w*|(QOS|Assoc)Max\w*PerJob(Limit)?")
-"""Not in it, since they clear: ReqNodeNotAvail (reframe#1049), nodes that are DOWN, PartitionDown."""
+"""Not in it, since they clear: ReqNodeNotAvail (reframe#1049), DOWN nodes, PartitionDown."""
 
 CANNOT_OPEN_OUTPUT = 53
-_FIRST_SIGNAL_CODE = 128
 
 _SUBMITTED = re.compile(r"Submitted batch job (\d+)(?: on cluster (\S+))?")
 _PARSABLE = re.compile(r"(\d+)(?:;(\S+))?")
@@ -169,7 +168,7 @@ def _exit_code(state: JobState, ended: tuple[int, int] | None) -> int | None:
     code, killed = ended
     if killed == CANNOT_OPEN_OUTPUT:
         return None
-    return _FIRST_SIGNAL_CODE + killed if killed else code
+    return SIGNALLED + killed if killed else code
 
 
 def _explained(reason: str, ended: tuple[int, int] | None) -> str:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from examlops_dagster.errors import LaunchError
+from examlops_dagster.schedulers.base import SIGNALLED
 from examlops_dagster.schedulers.commands import (
     OF_QUERIES,
     Answer,
@@ -46,7 +47,6 @@ _LONGEST_SOCKET = 80
 _BYTES_A_SECOND = 1 << 20
 """The slowest transfer that is waited for."""
 _NOT_FOUND = 127
-_SIGNALLED = 128
 _LAST_SIGNAL = 64
 
 _SHELL = """exec bash -lc 'IFS= read -r script; eval "$(printf %s "$script" | base64 -d)"'"""
@@ -116,8 +116,8 @@ class SshRunner:
                 transient=True,
             )
         code = reply.code
-        if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
-            code = _SIGNALLED - code
+        if SIGNALLED < code <= SIGNALLED + _LAST_SIGNAL:
+            code = SIGNALLED - code
         return Answer(tuple(argv), code, out, reply.stderr)
 
     def connect(self) -> None:

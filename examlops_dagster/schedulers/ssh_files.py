@@ -139,8 +139,8 @@ def wanted(listed: Listed, brought: Mapping[str, Brought]) -> list[Wanted]:
 
 def _of_log(name: str, inode: str, offset: int, size: int, *, over: bool) -> Wanted | None:
     if over:
-        return Wanted(name, inode, max(offset, size - _LOG_END_BYTES)
-                      if size > LONGEST_LOG_BYTES else offset)  # fmt: skip
+        end = size - _LOG_END_BYTES if size > LONGEST_LOG_BYTES else 0
+        return Wanted(name, inode, max(offset, end))
     if offset >= LONGEST_LOG_BYTES:
         return None
     return Wanted(name, inode, offset, LONGEST_LOG_BYTES - offset)
@@ -165,9 +165,9 @@ def sending_script(pieces: Iterable[tuple[Path, Wanted]]) -> str:
     return "\n".join([*lines, "exit 0"])
 
 
-def receive(stream: BinaryIO, number: int, here: Path, piece: Wanted, known: Brought | None) -> (
-    Brought | None
-):  # fmt: skip
+def receive(
+    stream: BinaryIO, number: int, here: Path, piece: Wanted, known: Brought | None
+) -> Brought | None:
     """Take the next piece from a stream into a file here.
 
     Returns

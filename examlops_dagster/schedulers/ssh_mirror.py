@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import threading
 import time
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from examlops_dagster.errors import LaunchError
+from examlops_dagster.schedulers.far_end import HERE, FarEnd
 from examlops_dagster.schedulers.folder import JobFolder, read_json, write_json
 from examlops_dagster.schedulers.ssh import SshRunner
 from examlops_dagster.schedulers.ssh_files import (
@@ -100,6 +102,20 @@ class Mirror:
                     transient=True,
                 )
             time.sleep(_POLL_SECONDS)
+
+    def touch(self, there: Path) -> None:
+        """Make an empty file there.
+
+        Raises
+        ------
+        LaunchError
+            ``transient=True``: it could not be made.
+        """
+        folder, file = shlex.quote(str(there.parent)), shlex.quote(str(there))
+        reply = self._runner.run(f"[ ! -d {folder} ] || : >> {file}")
+        reply.stdout.close()
+        if reply.code:
+            raise LaunchError(f"{there} cannot be made: {reply.stderr}", transient=True)
 
     def _go_on(self) -> None:
         while True:
@@ -187,9 +203,15 @@ class MirroredFolder(JobFolder):
     """The folder of a job whose filesystem is not ours; see `JobFolder`."""
 
     def __init__(
-        self, path: Path, there: Path, mirror: Mirror, index: int | None = None, *, host: str = ""
+        self,
+        path: Path,
+        there: Path,
+        mirror: Mirror,
+        index: int | None = None,
+        *,
+        far_end: FarEnd = HERE,
     ) -> None:
-        super().__init__(path, index, there=there, host=host)
+        super().__init__(path, index, there=there, far_end=far_end)
         self._mirror = mirror
 
     @property
@@ -197,6 +219,9 @@ class MirroredFolder(JobFolder):
         """See JobFolder; an answer that is not to be had is no answer."""
         self.fetch()
         return super().has_run
+
+    def _mark(self, name: str) -> None:
+        self._mirror.touch(self.there / name)
 
     def refresh(self) -> None:
         """See JobFolder."""

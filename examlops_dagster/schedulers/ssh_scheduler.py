@@ -15,7 +15,7 @@ from examlops_dagster.schedulers.base import JobRef, JobStatus, Scheduler, Submi
 from examlops_dagster.schedulers.folder import JobFolder, job_root, read_json
 from examlops_dagster.schedulers.ssh import SshRunner
 from examlops_dagster.schedulers.ssh_mirror import MIRROR_FILE, Mirror, MirroredFolder
-from examlops_dagster.schedulers.ssh_settings import WORKDIR_VARIABLE
+from examlops_dagster.settings import HPC_REMOTE_WORKDIR
 
 
 class SshFolders:
@@ -27,8 +27,8 @@ class SshFolders:
 
     def __init__(self, runner: SshRunner, environment: Mapping[str, str]) -> None:
         self._settings = runner.settings
-        self.host = runner.settings.host
-        own = {k: v for k, v in environment.items() if k != WORKDIR_VARIABLE}
+        self.far_end = runner.settings.far_end
+        own = {k: v for k, v in environment.items() if k != HPC_REMOTE_WORKDIR}
         self._root = job_root(own)
         self._mirror = Mirror(runner, self._root / ".mirror.lock")
 
@@ -49,8 +49,8 @@ class SshFolders:
 
     def _open(self, path: Path, there: Path, index: int | None) -> JobFolder:
         if there == path:
-            return JobFolder(path, index, host=self.host)
-        return MirroredFolder(path, there, self._mirror, index, host=self.host)
+            return JobFolder(path, index, far_end=self.far_end)
+        return MirroredFolder(path, there, self._mirror, index, far_end=self.far_end)
 
 
 class SshScheduler:
@@ -108,7 +108,7 @@ class SshScheduler:
             raise LaunchError(
                 f"{submission.folder} is not on {self._runner.settings.host} → set "
                 "EXAMLOPS_ASSET_JOB_DIR to a folder that both hosts see under one path, or "
-                f"{WORKDIR_VARIABLE} to a folder there into which the job's folder is copied"
+                f"{HPC_REMOTE_WORKDIR} to a folder there into which the job's folder is copied"
             )
 
     def _stage(self, here: Path, there: Path) -> None:
@@ -128,7 +128,7 @@ class SshScheduler:
             words = " / ".join(line for line in reply.stderr.splitlines() if line.strip())
             raise LaunchError(
                 f"the job's folder cannot be copied to {there} on {self._runner.settings.host}: "
-                f"{words or f'exit code {reply.code}'} → {WORKDIR_VARIABLE} names its root there"
+                f"{words or f'exit code {reply.code}'} → {HPC_REMOTE_WORKDIR} names its root there"
             )
 
 

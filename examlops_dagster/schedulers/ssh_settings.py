@@ -10,12 +10,18 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from examlops_dagster.errors import UsageError
+from examlops_dagster.schedulers.far_end import FarEnd
+from examlops_dagster.settings import (
+    HPC_FORWARD_ENV,
+    HPC_REMOTE_WORKDIR,
+    HPC_SSH_HOST,
+    HPC_SSH_KEY,
+    HPC_SSH_PORT,
+    HPC_SSH_USER,
+    HPC_TRANSPORT,
+    SSH_AUTO_ADD_HOST_KEYS,
+)
 
-HOST_VARIABLE = "EXAMLOPS_HPC_SSH_HOST"
-WORKDIR_VARIABLE = "EXAMLOPS_HPC_REMOTE_WORKDIR"
-FORWARD_VARIABLE = "EXAMLOPS_HPC_FORWARD_ENV"
-ADD_KEYS_VARIABLE = "EXAMLOPS_SSH_AUTO_ADD_HOST_KEYS"
-_TRANSPORT_VARIABLE = "EXAMLOPS_HPC_TRANSPORT"
 _YES = ("1", "true", "yes", "on")
 _UNSAFE = re.compile(r"^-|[\s\x00-\x1f\x7f]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -66,6 +72,11 @@ class SshSettings:
         return (self.host, self.user, self.port, self.key)
 
     @property
+    def far_end(self) -> FarEnd:
+        """The cluster that is reached."""
+        return FarEnd(self.host, self.port, self.user)
+
+    @property
     def destination(self) -> str:
         """The host, and the user where one is named, for people."""
         return f"{self.user}@{self.host}" if self.user else self.host
@@ -87,13 +98,13 @@ def transport_of(environment: Mapping[str, str]) -> Transport:
     UsageError
         The value is not known.
     """
-    text = environment.get(_TRANSPORT_VARIABLE, "").strip().lower()
+    text = environment.get(HPC_TRANSPORT, "").strip().lower()
     if not text:
-        return Transport.SSH if environment.get(HOST_VARIABLE, "").strip() else Transport.LOCAL
+        return Transport.SSH if environment.get(HPC_SSH_HOST, "").strip() else Transport.LOCAL
     try:
         return Transport(text)
     except ValueError:
-        raise UsageError(f"{_TRANSPORT_VARIABLE}={text} is unknown; known: local, ssh") from None
+        raise UsageError(f"{HPC_TRANSPORT}={text} is unknown; known: local, ssh") from None
 
 
 def ssh_settings(environment: Mapping[str, str]) -> SshSettings | None:
@@ -109,25 +120,27 @@ def ssh_settings(environment: Mapping[str, str]) -> SshSettings | None:
 
     def value(name: str) -> str:
         text = environment.get(name, "").strip()
-        if name != WORKDIR_VARIABLE and _UNSAFE.search(text):
+        if name != HPC_REMOTE_WORKDIR and _UNSAFE.search(text):
             raise UsageError(f"{name}={text!r} cannot be used: it has blanks or begins with a dash")
         return text
 
-    host = value(HOST_VARIABLE)
+    host = value(HPC_SSH_HOST)
     if not host:
-        raise UsageError(f"{_TRANSPORT_VARIABLE}=ssh, but {HOST_VARIABLE} names no host → set it")
-    port = value("EXAMLOPS_HPC_SSH_PORT")
+        raise UsageError(f"{HPC_TRANSPORT}=ssh, but {HPC_SSH_HOST} names no host → set it")
+    port = value(HPC_SSH_PORT)
     if port and not (port.isdecimal() and 0 < int(port) < 1 << 16):
         raise UsageError(f"EXAMLOPS_HPC_SSH_PORT={port} is no port")
-    workdir = value(WORKDIR_VARIABLE)
+    workdir = value(HPC_REMOTE_WORKDIR)
     if workdir and not PurePosixPath(workdir).is_absolute():
-        raise UsageError(f"{WORKDIR_VARIABLE}={workdir}: write the absolute path of a folder there")
+        raise UsageError(
+            f"{HPC_REMOTE_WORKDIR}={workdir}: write the absolute path of a folder there"
+        )
     return SshSettings(
         host,
-        value("EXAMLOPS_HPC_SSH_USER"),
-        environment.get("EXAMLOPS_HPC_SSH_KEY", "").strip(),
+        value(HPC_SSH_USER),
+        environment.get(HPC_SSH_KEY, "").strip(),
         port,
-        value(ADD_KEYS_VARIABLE).lower() in _YES,
-        tuple(filter(None, re.split(r"[\s,]+", environment.get(FORWARD_VARIABLE, "")))),
+        value(SSH_AUTO_ADD_HOST_KEYS).lower() in _YES,
+        tuple(filter(None, re.split(r"[\s,]+", environment.get(HPC_FORWARD_ENV, "")))),
         workdir.rstrip("/") or workdir,
     )

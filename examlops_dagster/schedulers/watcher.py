@@ -29,6 +29,7 @@ from examlops_dagster.schedulers.watched import (
     read_board,
     write_board,
 )
+from examlops_dagster.settings import HPC_POLL_SECONDS
 
 DEFAULT_POLL_SECONDS = 10.0
 FASTEST_POLL_SECONDS = 5.0
@@ -124,7 +125,7 @@ class Watcher:
         return self._board.trouble
 
     def _refresh(self) -> None:
-        """Read what others found, and ask when it is time; another thread's or process's turn is left to it."""
+        """Read what others found, and ask when it is time and no other thread or process does."""
         if not self._refreshing.acquire(blocking=False):
             return
         try:
@@ -193,7 +194,7 @@ class Watcher:
             self._board = replace(self._board, jobs=jobs)
 
     def _ask(self) -> None:
-        """Ask for all jobs that have not ended; a command that fails is asked less and less often."""
+        """Ask for all jobs that have not ended; less and less often while the command fails."""
         board = self._board
         open_jobs = [job for job, entry in board.jobs.items() if not entry.status.state.final]
         try:
@@ -216,7 +217,7 @@ class Watcher:
             self._board = new
 
     def _answered(self, entry: Entry, status: JobStatus, now: float) -> Entry:
-        """Take an answer; the time in which every answer knew nothing is counted, outages are not."""
+        """Take an answer; counts the time in which answers knew nothing, not that of outages."""
         if status.seen_at is None:
             kept = entry.status if entry.status.seen_at is not None else status
             return replace(entry, status=kept, absent_at=None)
@@ -248,7 +249,7 @@ def _is_news(entry: Entry | None, now: float) -> bool:
 
 def poll_seconds(environment: Mapping[str, str]) -> float:
     """Give the interval of ``EXAMLOPS_HPC_POLL_SECONDS``; a bad value is told and not used."""
-    text = environment.get("EXAMLOPS_HPC_POLL_SECONDS", "")
+    text = environment.get(HPC_POLL_SECONDS, "")
     try:
         found = float(text) if text else DEFAULT_POLL_SECONDS
     except ValueError:
