@@ -13,6 +13,7 @@ from typing import Any
 
 from dagster import DagsterRun
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.approvals import Fingerprint
 from examlops_dagster.core.asking import slices_to_ask
 from examlops_dagster.core.declarations import Declaration
@@ -28,11 +29,9 @@ from examlops_dagster.governance.governor import Governor
 from examlops_dagster.governance.refusals import with_remedy
 from examlops_dagster.governance.request_rows import AUTOMATION, MATERIALIZED, Request
 from examlops_dagster.governance.wishes import Wish, wishes_of
-from examlops_dagster.ledger.builds import utc_now
-from examlops_dagster.ledger.tags import PROCESS_TAG, SLICE_TAG
+from examlops_dagster.ledger.tags import ORCHESTRATOR_TAG, PROCESS_TAG, SLICE_TAG
 from examlops_dagster.orchestrators.registry import choose
 
-ORCHESTRATOR_TAG = "examlops/orchestrator"
 CARRIED_FOR = timedelta(days=1)
 """How long a run may wait in the queue with what automation decided."""
 

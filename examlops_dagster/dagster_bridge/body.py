@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dagster import (
-    AssetExecutionContext,
-    Failure,
-)
+from dagster import AssetExecutionContext, Failure
 
+from examlops_dagster.core.failures import last_line
 from examlops_dagster.core.records import Node
-from examlops_dagster.core.walk import last_line
 from examlops_dagster.dagster_bridge.admission import refusal_of, settle
 from examlops_dagster.dagster_bridge.body_step import BodyStep
 from examlops_dagster.dagster_bridge.io import IO_MANAGER_KEY, ExamlopsIOManager

@@ -18,11 +18,7 @@ from dagster import (
     MaterializeResult,
     RetryRequested,
 )
-from dagster._core.storage.tags import (
-    PARENT_RUN_ID_TAG,
-    RETRY_NUMBER_TAG,
-    SYSTEM_TAG_PREFIX,
-)
+from dagster._core.storage.tags import PARENT_RUN_ID_TAG, RETRY_NUMBER_TAG, SYSTEM_TAG_PREFIX
 
 from examlops_dagster.core.records import BuildState, Node
 from examlops_dagster.core.seams import Value
@@ -37,10 +33,7 @@ from examlops_dagster.dagster_bridge.translator import slug
 from examlops_dagster.errors import AssetBuildError
 from examlops_dagster.formats import decode
 from examlops_dagster.ledger.sinks import SinkWrite
-from examlops_dagster.ledger.tags import (
-    FORCED_TAG,
-    SLICE_TAG,
-)
+from examlops_dagster.ledger.tags import FORCED_TAG, SLICE_TAG
 
 
 @dataclass

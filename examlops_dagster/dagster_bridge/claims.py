@@ -12,8 +12,6 @@ from examlops_dagster.dagster_bridge.pauses import pause
 from examlops_dagster.dagster_bridge.runtime import Runtime
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 CLAIM_POLL_SECONDS = 0.5
@@ -49,12 +47,7 @@ class NodeClaim:
         self.take()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def try_to_take(self) -> bool:
@@ -77,6 +70,11 @@ class NodeClaim:
                 if self._progress is not None:
                     self._progress(text)
             pause(CLAIM_POLL_SECONDS)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether nobody took it over meanwhile."""
+        return self._runtime.ledger.is_claimed(self.node, self.token)
 
     def release(self) -> None:
         """Give the claim back."""

@@ -8,9 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from dagster import (
-    Any as DagsterAny,
-)
+from dagster import Any as DagsterAny
 from dagster import (
     AssetCheckSpec,
     AssetDep,

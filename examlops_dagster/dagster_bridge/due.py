@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from dagster import DagsterInstance
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Schedule
 from examlops_dagster.core.graph import Graph
 from examlops_dagster.core.nodes import Nodes
-from examlops_dagster.core.plan import Action, Plan, Step, first_slices, plan_due, without
+from examlops_dagster.core.plan import Plan, Step, first_slices, plan_due, without
 from examlops_dagster.core.records import Node
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.status import Judge
@@ -23,7 +24,6 @@ from examlops_dagster.dagster_bridge.admission import gates_of, note_gates, sett
 from examlops_dagster.dagster_bridge.lost import note_lost_runs
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.dagster_bridge.translator import slug
-from examlops_dagster.ledger.builds import utc_now
 
 SCHEDULE_GRACE = timedelta(seconds=90)
 """How long a tick of a sensor or task is left to its own schedule in Dagster; later it is one
@@ -60,7 +60,7 @@ class Due:
         plan = plan_due(self.nodes.graph, self.nodes, self.verdicts, only=[name])
         for part in first_slices(self.nodes.graph, self.nodes, _without(self.nodes, plan, off)):
             if any(step.node.asset == name for step in part.steps):
-                return _builds(part)
+                return part.builds
         return []
 
 
@@ -92,7 +92,7 @@ def due(
     off = location.probed | _turned_off(location, instance)
     left = off | _left_to_schedules(graph, judge.snapshot)
     plan = _without(judge.nodes, plan_due(graph, judge.nodes, verdicts), left)
-    parts = [_builds(part) for part in first_slices(graph, judge.nodes, plan)]
+    parts = [part.builds for part in first_slices(graph, judge.nodes, plan)]
     return Due(verdicts, parts, judge.nodes, off)
 
 
@@ -133,10 +133,6 @@ def _judge(
         now, runtime.home.zone, records, holds, claims, queued, first_seen, dynamic, gates
     )
     return Judge(location.graph, snapshot, location.code_versions)
-
-
-def _builds(part: Plan) -> list[Step]:
-    return [step for step in part.steps if step.action is Action.BUILD]
 
 
 def _without(nodes: Nodes, plan: Plan, names: Collection[str]) -> Plan:

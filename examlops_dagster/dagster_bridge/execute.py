@@ -19,6 +19,7 @@ from dagster._core.instance import DagsterInstance
 from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
 from dagster_shared.record import copy
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.nodes import Nodes
 from examlops_dagster.core.plan import Action, Plan, Step, slices
 from examlops_dagster.core.records import BuildState, Node
@@ -30,15 +31,19 @@ from examlops_dagster.dagster_bridge.event_batches import events_in_batches
 from examlops_dagster.dagster_bridge.execution import is_interrupted
 from examlops_dagster.dagster_bridge.executor import waiting_executor
 from examlops_dagster.dagster_bridge.overrides import overrides_tag
-from examlops_dagster.dagster_bridge.places import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.dagster_bridge.report import Failed, Report
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.dagster_bridge.slices import slice_tags
 from examlops_dagster.dagster_bridge.translator import slug
 from examlops_dagster.errors import UsageError
 from examlops_dagster.governance.request_rows import Request
-from examlops_dagster.ledger.builds import utc_now
-from examlops_dagster.ledger.tags import PROCESS_TAG, process_tag
+from examlops_dagster.ledger.tags import (
+    ACTOR_TAG,
+    IN_PROCESS_TAG,
+    ORCHESTRATOR_TAG,
+    PROCESS_TAG,
+    process_tag,
+)
 from examlops_dagster.ledger.watermark import held_open
 from examlops_dagster.project import Project
 
@@ -46,8 +51,6 @@ CANCEL_POLL_SECONDS = 1.0
 
 _INTERRUPTED = (BuildState.CANCELLED, BuildState.RUNNING)
 """How a build stands that an interrupt ended, or whose job it left running."""
-
-ACTOR_TAG = "examlops/actor"
 
 
 def execute(

@@ -107,9 +107,11 @@ def waiting_executor(init_context: InitExecutorContext) -> WaitingExecutor:
     A step of ours that goes to a scheduler, to Prefect or to an orchestrator of another package
     waits in a thread, and so does a plain Dagster asset or op that requires one of our Pipes
     clients (`PipesSlurmClient` tells more, and how to switch it off). One that is built locally,
-    and any other plain asset, run as under Dagster's in-process executor. For ``build_definitions(executor=...)`` and ``Definitions``; ``exa`` uses
-    it by itself. Config: ``execution: {config: {max_concurrent: 1000, retries: {enabled: {}}}}``.
-    Pools hold as under Dagster's executors.
+    and any other plain asset, run as under Dagster's in-process executor. Pools hold as under
+    Dagster's executors.
+
+    For ``build_definitions(executor=...)`` and ``Definitions``; ``exa`` uses it by itself. Config:
+    ``execution: {config: {max_concurrent: 1000, retries: {enabled: {}}}}``.
     """
     config = init_context.executor_config
     return WaitingExecutor(

@@ -23,6 +23,7 @@ from examlops_dagster.core.records import Attempt, Node
 from examlops_dagster.core.seams import BuildResult, Value
 from examlops_dagster.core.sinks import PARTITION_FIELD
 from examlops_dagster.ledger.notes import Note, note
+from examlops_dagster.ledger.tags import ACTOR_TAG
 
 MOST_TEXT = 8_000
 MOST_COLUMNS = 1_000
@@ -34,7 +35,7 @@ SCHEMA_KEYS = ("dagster/column_schema", "column_schema", "schema")
 COLUMN_LINEAGE_KEY = "dagster/column_lineage"
 
 RUN_TAGS = {
-    "examlops/actor": "actor",
+    ACTOR_TAG: "actor",
     "dagster/backfill": "backfill",
     "dagster/schedule_name": "schedule",
     "dagster/sensor_name": "sensor",

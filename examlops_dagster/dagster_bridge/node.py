@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.emissions import Emission, emitted, to_source
+from examlops_dagster.core.failures import last_line, state_of
 from examlops_dagster.core.inlets import event_arguments, new_events, next_reads
 from examlops_dagster.core.inputs import arguments, inputs_as_read, values_by_parameter
 from examlops_dagster.core.records import Attempt, BuildState, Node, Read, Record
@@ -18,25 +20,19 @@ from examlops_dagster.core.seams import LEFT_RUNNING, AssetOrchestrator, BuildRe
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.status import Judge
 from examlops_dagster.core.versions import keeps_former_value, result_data_version
-from examlops_dagster.core.walk import last_line, state_of
 from examlops_dagster.dagster_bridge.build_context import BuildContext
 from examlops_dagster.dagster_bridge.claims import NodeClaim
 from examlops_dagster.dagster_bridge.interrupts import is_meant
-from examlops_dagster.dagster_bridge.lineage_notes import (
-    begin_notes,
-    end_notes,
-    failure_notes,
-)
+from examlops_dagster.dagster_bridge.lineage_notes import begin_notes, end_notes, failure_notes
 from examlops_dagster.dagster_bridge.overrides import resources_for
 from examlops_dagster.dagster_bridge.pauses import long_wait, pause, stop_here
 from examlops_dagster.dagster_bridge.pipes_said import Said
-from examlops_dagster.dagster_bridge.places import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.dagster_bridge.products import Product
 from examlops_dagster.dagster_bridge.runtime import Location, Runtime
 from examlops_dagster.dagster_bridge.upstream_values import UpstreamValues
 from examlops_dagster.errors import AssetBuildError
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.notes import Note
+from examlops_dagster.ledger.tags import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.orchestrators.registry import choose
 
 
@@ -177,6 +173,13 @@ class NodeBuild:
         """
         self.said.end()
         attempt, former, fallback = begun.attempt, begun.former, begun.fallback
+        if not self.claim.is_ours:
+            raise AssetBuildError(
+                self.node.asset,
+                "this process stood still for so long that another one took it over; what was "
+                "built here is not recorded",
+                partition=self.node.partition,
+            )
         try:
             data_version = result_data_version(result, former, self.claim.token)
             version = self._runtime.ledger.allot(attempt, data_version, self._emissions(result))
@@ -204,8 +207,11 @@ class NodeBuild:
         self._runtime.ledger.complete_all([product.completion])
 
     def fail(self, attempt: Attempt, error: BaseException) -> None:
-        """Record the end of an attempt without success; a job that was left running has none."""
-        if getattr(error, LEFT_RUNNING, False):
+        """Record the end of an attempt without success.
+
+        A job that was left running has none; nor has what another process took over.
+        """
+        if getattr(error, LEFT_RUNNING, False) or not self.claim.is_ours:
             return
         state, notes = state_of(error), failure_notes(attempt, error)
         self._runtime.ledger.fail(attempt, state, last_line(error), notes)

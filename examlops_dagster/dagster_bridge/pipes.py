@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from dagster import (
-    AssetExecutionContext,
-    Failure,
-    MetadataValue,
-    OpExecutionContext,
-    PipesClient,
-)
+from dagster import AssetExecutionContext, Failure, MetadataValue, OpExecutionContext, PipesClient
 from dagster._core.definitions.resource_annotation import TreatAsResourceParam
 from dagster._core.pipes.client import PipesClientCompletedInvocation
 
@@ -43,9 +37,9 @@ from examlops_dagster.schedulers.base import Scheduler
 from examlops_dagster.schedulers.choose import make_scheduler
 from examlops_dagster.schedulers.resources import merged
 from examlops_dagster.schedulers.script import job_python, rerooted
+from examlops_dagster.settings import HPC_SCHEDULER
 
 Context: TypeAlias = AssetExecutionContext | OpExecutionContext
-SCHEDULER_VARIABLE = "EXAMLOPS_HPC_SCHEDULER"
 
 
 class PipesJobClient(PipesClient, TreatAsResourceParam):
@@ -74,7 +68,7 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
 
     _scheduler_name: ClassVar[str]
     waits_by_pauses = True
-    """Under `waiting_executor` its steps wait in a thread each, unless an op's tag says otherwise."""
+    """Under `waiting_executor` its steps wait in a thread each, unless the tag of an op forbids it."""
 
     def __init__(
         self,
@@ -213,7 +207,7 @@ class PipesJobClient(PipesClient, TreatAsResourceParam):
     def _made(self) -> Scheduler:
         found = self._scheduler
         if found is None:
-            mock = os.environ.get(SCHEDULER_VARIABLE, "").strip() == "mock"
+            mock = os.environ.get(HPC_SCHEDULER, "").strip() == "mock"
             found = "mock" if mock else self._scheduler_name
         return make_scheduler(found) if isinstance(found, str) else found
 

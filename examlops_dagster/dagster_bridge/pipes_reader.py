@@ -8,10 +8,7 @@ from typing import Any
 
 from dagster import AssetKey, OpExecutionContext, PipesMessageReader, PipesSession
 from dagster._core.definitions.metadata.external_metadata import metadata_value_from_external
-from dagster._core.pipes.context import (
-    PipesMessageHandler,
-    build_external_execution_context_data,
-)
+from dagster._core.pipes.context import PipesMessageHandler, build_external_execution_context_data
 from dagster_pipes import PIPES_PROTOCOL_VERSION, PIPES_PROTOCOL_VERSION_FIELD
 
 from examlops_dagster.core.records import Node

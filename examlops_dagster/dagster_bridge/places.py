@@ -15,11 +15,10 @@ from dagster._core.execution.plan.step import ExecutionStep
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.dagster_bridge.runtime import Location
 from examlops_dagster.errors import ExamlopsError
+from examlops_dagster.ledger.tags import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.registry import choose
 
-ORCHESTRATOR_TAG = "examlops/orchestrator"
-IN_PROCESS_TAG = "examlops/in_process"
 WAITS_TAG = "examlops/waits"
 """Of an op that is not ours: ``true`` or ``false``, whether it waits in a thread."""
 _BUILDS = "examlops_builds"

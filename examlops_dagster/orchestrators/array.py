@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from examlops_dagster.core.jobs import HpcJob, JobsLedger
@@ -23,7 +24,8 @@ from examlops_dagster.orchestrators.array_tasks import ArrayTasks
 from examlops_dagster.orchestrators.batch import BatchBuild
 from examlops_dagster.orchestrators.ends import End, Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
-from examlops_dagster.orchestrators.requests import resources_of
+from examlops_dagster.orchestrators.outdated import Outdated, end_outdated, outdated_of
+from examlops_dagster.orchestrators.requests import build_error, resources_of, unknown_earlier
 from examlops_dagster.orchestrators.submitting import Job, Quiet, cancel_all
 from examlops_dagster.orchestrators.waiting import Waiting
 from examlops_dagster.schedulers.base import Scheduler
@@ -49,6 +51,34 @@ class _Key:
     """When it is to be submitted, by the monotonic clock."""
     former: JobFolder | None = None
     """Of the job that the cluster failed, whose arguments are taken."""
+
+
+class _Earlier:
+    """The jobs of the asset whose end nobody recorded."""
+
+    def __init__(self, jobs: BufferedJobs) -> None:
+        self._jobs = jobs
+        self._known: Mapping[Node, Sequence[HpcJob]] | None = None
+        self._find = FindOnce()
+        self.outdated: list[Outdated] = []
+        """Those of another fingerprint, which have to end before others are submitted."""
+
+    def taken_over(self, build: BatchBuild) -> Job | None:
+        """Take over the one of a build, if there is one."""
+        request, find = build.request, self._find.of(build)
+        if not request.fingerprint:
+            return None
+        if self._known is None:
+            try:
+                self._known = self._jobs.unclaimed_of(request.node.asset)
+            except ExamlopsError as error:
+                raise unknown_earlier(request, error) from error
+        rows = self._known.get(request.node, ())
+        own = [row for row in rows if row.fingerprint == request.fingerprint]
+        job = build.submitting.taken_over(own, find)
+        if job is None:
+            self.outdated += outdated_of(build.submitting, rows, find)
+        return job
 
 
 class ArrayBuild:
@@ -137,22 +167,18 @@ class ArrayBuild:
 
     def _prepared(self, requests: Iterable[BuildRequest]) -> Iterator[Ended]:
         """Take over earlier jobs; write the arguments of the others, which need not be kept."""
-        known: Mapping[Node, Sequence[HpcJob]] | None = None
-        find = FindOnce()
         tasks: ArrayTasks | None = None
         alone: _Key | None = None
+        earlier = _Earlier(self.jobs)
         taken = 0
         for request in requests:
-            if known is None:
+            if not self._asset:
                 self._asset, self._pause = request.node.asset, request.pause
                 self._told_step = request.told
-                known = self._unclaimed()
             key = _Key(self._build(request))
             try:
                 resources_of(request)
-                rows = [r for r in known.get(request.node, ()) if r.fingerprint]
-                rows = [r for r in rows if r.fingerprint == request.fingerprint]
-                job = key.build.submitting.taken_over(rows, find.of(key.build))
+                job = earlier.taken_over(key.build)
                 if job is not None:
                     if job.folder.is_task:
                         key.build.slim()
@@ -175,8 +201,19 @@ class ArrayBuild:
         self.jobs.flush()
         if taken:
             self._tell(f"taking over {taken} jobs on {self.scheduler.name}")
-        if tasks is not None and tasks.builds:
+        left = end_outdated(earlier.outdated, self.patience.cancel)
+        self.jobs.flush()
+        if left:
+            yield from self._refused_all(next(iter(left.values())))
+        elif tasks is not None and tasks.builds:
             yield from self._start(tasks)
+
+    def _refused_all(self, error: AssetBuildError) -> Iterator[Ended]:
+        """End all that is not submitted yet: what one of the keys left cannot be ended."""
+        refused = [key for key in self._keys if key.waiting is None]
+        self._keys = [key for key in self._keys if key.waiting is not None]
+        for key in refused:
+            yield key.build.request, build_error(key.build.request, error.reason, error.details)
 
     def _added(self, tasks: ArrayTasks, key: _Key) -> Iterator[Ended]:
         if key in self._keys:
@@ -196,7 +233,7 @@ class ArrayBuild:
         if len(due) == 1 and due[0].former is None:
             [key] = due
             try:
-                job = key.build.submitting.submit(key.build.resources, key.build.took)
+                job = key.build.submitting.submit(key.build.resources, partial(self._took, key))
             except AssetBuildError as error:
                 self._keys.remove(key)
                 yield key.build.request, error
@@ -209,6 +246,12 @@ class ArrayBuild:
                 yield from self._added(tasks, key)
             if tasks.builds:
                 yield from self._start(tasks)
+
+    def _took(self, key: _Key, job: Job) -> None:
+        """Have the row of a job on disk before it is submitted."""
+        key.build.took(job)
+        self.jobs.record(job.row)
+        self.jobs.must_flush()
 
     def _start(self, tasks: ArrayTasks) -> Iterator[Ended]:
         by_build = {id(key.build): key for key in self._keys}
@@ -238,12 +281,13 @@ class ArrayBuild:
 
     def _concluded(self, ended: Sequence[tuple[_Key, End]]) -> Iterator[Ended]:
         done: list[Ended] = []
+        before: list[HpcJob] = []
         over: set[int] = set()
         for key, end in ended:
             job = key.build.job
             assert job is not None
             key.waiting = None
-            request = key.build.request
+            request, row = key.build.request, job.row
             try:
                 result = key.build.ended(end)
             except AssetBuildError as error:
@@ -256,11 +300,19 @@ class ArrayBuild:
                     self._tell(f"{request.node}: {end.state.word}; it is submitted again")
                     continue
                 done.append((request, result))
+            before.append(row)
             over.add(id(key))
             self._ended[end.state.word] += 1
         self._keys = [key for key in self._keys if id(key) not in over]
         self.jobs.flush()
-        yield from done
+        given = 0
+        try:
+            for each in done:
+                given += 1
+                yield each
+        finally:  # what nobody took is taken up by the next request, with what it made
+            self.jobs.record_all(before[given:])
+            self.jobs.flush()
 
     def _wait_for(self, key: _Key, job: Job) -> None:
         names = None
@@ -297,13 +349,6 @@ class ArrayBuild:
         return ArrayTasks(
             self.scheduler, self.entrypoint, self.environment, self.jobs, self._pause, self._tell
         )
-
-    def _unclaimed(self) -> Mapping[Node, Sequence[HpcJob]]:
-        try:
-            return self.jobs.unclaimed_of(self._asset)
-        except ExamlopsError:
-            _logger.warning("earlier jobs of %s are not known", self._asset, exc_info=True)
-            return {}
 
     def _look_up_lost(self) -> None:
         """Find the jobs of a submit that was interrupted before its reply."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from examlops_dagster.core.jobs import HpcJob, JobsLedger
 from examlops_dagster.core.records import Node
-from examlops_dagster.errors import LaunchError
+from examlops_dagster.errors import ExamlopsError, LaunchError
 from examlops_dagster.orchestrators import submitting
 from examlops_dagster.orchestrators.batch import BatchBuild
 from examlops_dagster.orchestrators.ends import Watch
@@ -46,11 +46,25 @@ class BufferedJobs:
         return {} if self._jobs is None else self._jobs.unclaimed_of(asset)
 
     def flush(self) -> None:
-        """Write down what waits."""
+        """Write down what waits; where that fails, it is told, and written the next time."""
+        with submitting.Quiet():
+            self.must_flush()
+
+    def must_flush(self) -> None:
+        """Write down what waits.
+
+        Raises
+        ------
+        ExamlopsError
+            If it cannot be written.
+        """
         waiting, self._waiting = self._waiting, {}
         if waiting and self._jobs is not None:
-            with submitting.Quiet():
+            try:
                 self._jobs.record_all(waiting.values())
+            except ExamlopsError:
+                self._waiting = {**waiting, **self._waiting}
+                raise
 
 
 class Listing:

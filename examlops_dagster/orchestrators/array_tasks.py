@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from examlops_dagster.errors import AssetBuildError, LaunchError
+from examlops_dagster.errors import AssetBuildError, ExamlopsError, LaunchError
 from examlops_dagster.orchestrators import submitting
 from examlops_dagster.orchestrators.array_shared import BufferedJobs
 from examlops_dagster.orchestrators.batch import BatchBuild
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
 from examlops_dagster.orchestrators.prepared import write_array, write_task
-from examlops_dagster.orchestrators.requests import build_error
+from examlops_dagster.orchestrators.requests import build_error, unwritten
 from examlops_dagster.orchestrators.submitting import Job
 from examlops_dagster.schedulers.base import JobRef, JobState, Scheduler, Submission
 from examlops_dagster.schedulers.folder import JobFolder
@@ -117,7 +117,10 @@ class ArrayTasks:
             row = build.submitting.row(self.token, folder, now, index)
             build.job = Job(row, folder)
             self.jobs.record(row)
-        self.jobs.flush()
+        try:
+            self.jobs.must_flush()
+        except ExamlopsError as error:
+            return {b: self._unwritten(b, error) for b in self.builds}
         found, trouble, is_refused = self._submitted(submission)
         refused: dict[BatchBuild, AssetBuildError] = {}
         for index, build in enumerate(self.builds):
@@ -167,6 +170,12 @@ class ArrayTasks:
                 return found, last, True
             self.tell(f"the submit is tried again: {last}")
             self.pause(submitting.SUBMIT_DELAY_SECONDS * attempt)
+        for index in set(range(len(self.builds))).difference(found):
+            try:
+                if not self.task(index).withdraw():
+                    found[index] = self._without_id(index)
+            except LaunchError as error:
+                return found, str(error), False
         return found, f"it did not answer {submitting.SUBMIT_TRIES} times: {last}", True
 
     def _looked_up(self) -> dict[int, JobRef]:
@@ -176,10 +185,19 @@ class ArrayTasks:
         found = _by_index(self.builds[0].submitting.find(job.row))
         for index in range(len(self.builds)):
             if index not in found and self.task(index).has_run:
-                found[index] = JobRef(
-                    self.scheduler.name, "", self.token, job.row.submitted_at, index=index
-                )
+                found[index] = self._without_id(index)
         return found
+
+    def _without_id(self, index: int) -> JobRef:
+        """Give a task that ran, whatever the scheduler knows of it."""
+        job = self.builds[index].job
+        assert job is not None
+        submitted_at = job.row.submitted_at
+        return JobRef(self.scheduler.name, "", self.token, submitted_at, index=index)
+
+    def _unwritten(self, build: BatchBuild, why: ExamlopsError) -> AssetBuildError:
+        build.job = None
+        return unwritten(build.request, why)
 
     def _refused(self, build: BatchBuild, words: str, *, is_refused: bool) -> AssetBuildError:
         job, build.job = build.job, None

@@ -23,6 +23,7 @@ from examlops_dagster.orchestrators.call_files import read_outcome
 from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.ends import End, Listener, Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
+from examlops_dagster.orchestrators.outdated import earlier_rows, end_outdated, outdated_of
 from examlops_dagster.orchestrators.outlets import read_outlets
 from examlops_dagster.orchestrators.programs import versions_of
 from examlops_dagster.orchestrators.reported import Reported, exception_text
@@ -30,25 +31,16 @@ from examlops_dagster.orchestrators.requests import build_error, limit_seconds, 
 from examlops_dagster.orchestrators.submitting import Job, Quiet, Submitting
 from examlops_dagster.orchestrators.told import Told
 from examlops_dagster.orchestrators.waiting import Waiting
-from examlops_dagster.schedulers.base import (
-    FailureClass,
-    JobState,
-    JobStatus,
-    Scheduler,
-)
+from examlops_dagster.schedulers.base import SIGNALLED, FailureClass, JobState, JobStatus, Scheduler
 from examlops_dagster.schedulers.folder import JobFolder, read_json
 from examlops_dagster.schedulers.messages import Message
 from examlops_dagster.schedulers.resources import avoided, avoiding
 from examlops_dagster.schedulers.tasks import known_id
 from examlops_dagster.schedulers.whole_numbers import whole_number
-
-RETRIES_VARIABLE = "EXAMLOPS_HPC_INFRA_RETRIES"
+from examlops_dagster.settings import HPC_INFRA_RETRIES
 
 _PROGRAM_KNOWS = (JobState.FAILED, JobState.OUT_OF_MEMORY)
 """Ends of which the last line of stderr may tell the cause; others come from outside."""
-
-_SIGNALLED = 128
-"""Above which an exit code says by which signal a program was ended; so a shell counts."""
 
 _logger = logging.getLogger(__name__)
 
@@ -83,7 +75,7 @@ class BatchBuild:
         self.resources: Mapping[str, Any] = request.resources
         self.delay_seconds = 0.0
         """How long to wait before another job is submitted."""
-        self._retries = whole_number(environment, RETRIES_VARIABLE, 1)
+        self._retries = whole_number(environment, HPC_INFRA_RETRIES, 1)
         self._failures = 0
         self._waiting: Waiting | None = None
         self._waited = False
@@ -94,6 +86,10 @@ class BatchBuild:
         """Find a job of this attempt or submit one, and wait until one of them ends for good."""
         resources_of(self.request)
         self.job = self.submitting.earlier()
+        if self.job is None:
+            outdated = outdated_of(self.submitting, earlier_rows(self.submitting))
+            for error in end_outdated(outdated, self.patience.cancel).values():
+                raise error
         while True:
             if self.job is None:
                 self.job = self.submitting.submit(self.resources, self.took)
@@ -231,13 +227,17 @@ class BatchBuild:
             self._exception = closed.exception
             self._hear(closed)
         status = end.status
-        ended = end.exit.time if end.exit is not None else None
+        started = status.started_at or job.row.started_at
+        ended = status.ended_at or (end.exit.time if end.exit is not None else None)
+        ended = ended or datetime.now(timezone.utc)
+        if started is not None:
+            ended = max(started, ended)  # an exit record has whole seconds
         self.submitting.record(
             job,
             state=end.state.word,
             reason=end.reason,
-            started_at=status.started_at,
-            ended_at=status.ended_at or ended or datetime.now(timezone.utc),
+            started_at=started,
+            ended_at=ended,
             exit_code=end.exit_code,
             hosts=status.nodes or (end.exit.host if end.exit is not None else ""),
         )
@@ -321,7 +321,7 @@ class BatchBuild:
         if not isinstance(error, dict):
             error = {}
         last = str(error.get("reason") or "")
-        if not last and end.state in _PROGRAM_KNOWS and (end.exit_code or 0) <= _SIGNALLED:
+        if not last and end.state in _PROGRAM_KNOWS and (end.exit_code or 0) <= SIGNALLED:
             last = _last_line(job.folder, getattr(self.scheduler, "own_lines", None))
         reason = f"{self.submitting.name(job)} ended {end.state.word}"
         if end.reason:

@@ -241,8 +241,8 @@ def _exhaust(generator: Generator[Any, Any, Any], events: list[Metadata], node: 
             generator.close()
             raise ResultError(
                 node.asset,
-                f"the function yielded a value of type {type(item).__name__}; it may yield Metadata(dataset, "
-                "...), and its value is what it returns",
+                f"the function yielded a value of type {type(item).__name__}; it may yield "
+                "Metadata(dataset, ...), and its value is what it returns",
                 partition=node.partition,
             )
         events.append(item)

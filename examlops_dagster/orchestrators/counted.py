@@ -8,8 +8,8 @@ from typing import Any
 
 from examlops_dagster.core.aliases import Metadata
 from examlops_dagster.core.seams import BuildRequest, BuildResult
-from examlops_dagster.errors import AssetBuildError
 from examlops_dagster.orchestrators.reported import Reported
+from examlops_dagster.orchestrators.requests import build_error
 from examlops_dagster.schedulers.messages import Message
 
 _FRAME = ("opened", "closed", "restarted")
@@ -64,11 +64,11 @@ class Counted:
         """
         what = "function" if self._calls else "program"
         if self._is_open:
-            raise self._error(f"its {what} opened Dagster Pipes and never closed it")
+            raise build_error(self._request, f"its {what} opened Dagster Pipes and never closed it")
         failed = self._exception
         if failed is not None:
             said = str(failed.get("message") or failed.get("name") or "failed").strip()
-            raise self._error(f"its {what} closed Dagster Pipes with {said}")
+            raise build_error(self._request, f"its {what} closed Dagster Pipes with {said}")
         return replace(
             result,
             data_version=result.data_version or self._reported.data_version,
@@ -88,7 +88,3 @@ class Counted:
             for each in held:
                 heard(*each)
         heard(method, params)
-
-    def _error(self, reason: str) -> AssetBuildError:
-        node = self._request.node
-        return AssetBuildError(node.asset, reason, partition=node.partition)

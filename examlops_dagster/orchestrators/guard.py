@@ -108,8 +108,8 @@ def _kill_descendants() -> None:
 
 
 def _adopt_orphans() -> None:
-    """Keep programs that outlive their parents in our tree, so that they can be ended (prctl(2))."""
+    """Keep programs that outlive their parents in our tree, so that they can be ended."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes  # noqa: PLC0415 - not in every build of Python
 
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # prctl(2)

@@ -19,8 +19,6 @@ from examlops_dagster.orchestrators.reported import exception_text
 from examlops_dagster.schedulers.messages import Message, MessageFile
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 _LOOK_SECONDS = 0.2
@@ -71,12 +69,7 @@ class Listening:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             self._finish()
             closed = self._messages.closed

@@ -15,7 +15,6 @@ from examlops_dagster.errors import (
     AssetBuildError,
     BuildCancelledError,
     BuildTimeoutError,
-    LaunchError,
     ResultError,
 )
 from examlops_dagster.formats import dumps
@@ -32,6 +31,7 @@ from examlops_dagster.orchestrators.messages import (
 )
 from examlops_dagster.orchestrators.pool import WorkerPool
 from examlops_dagster.orchestrators.process import START_SECONDS, WorkerDiedError, WorkerProcess
+from examlops_dagster.orchestrators.requests import build_error, require_work
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -95,12 +95,8 @@ class LocalOrchestrator:
         BaseException
             What interrupts the waiting, KeyboardInterrupt for one, after the build was ended.
         """
-        declaration = request.declaration
-        if declaration.function is None and not declaration.command:
-            raise LaunchError(
-                f"{request.node.asset} has no production function here; load its module with -m"
-            )
-        if declaration.command:
+        require_work(request)
+        if request.declaration.command:
             return self._run_command(request)
         if self.in_process or request.timeout_seconds is None:
             return _run_here(request)
@@ -123,7 +119,7 @@ class LocalOrchestrator:
                 listening = stack.enter_context(Listening(request))
             except OSError as error:
                 reason = f"the files by which its program speaks cannot be written: {error}"
-                raise _error(AssetBuildError, request, reason) from error
+                raise build_error(request, reason) from error
             call = CommandCall(request.declaration.command, listening.variables)
             return listening.result(self._run_in_worker(request, call))
 
@@ -138,7 +134,7 @@ class LocalOrchestrator:
                 worker.end(self.grace_seconds)
                 if worker.cancelled and isinstance(error, AssetBuildError):
                     reason = "cancelled: the orchestrator was closed while it ran"
-                    raise _error(BuildCancelledError, request, reason) from error
+                    raise build_error(request, reason, kind=BuildCancelledError) from error
                 raise
             if answer is None:
                 self._pool.discard(worker)
@@ -169,7 +165,7 @@ def _run_here(request: BuildRequest) -> BuildResult:
         except (Exception, SystemExit) as error:
             found = describe(error)
             call.pipes.failed(error, found.reason)
-            raise _error(AssetBuildError, request, *found) from error
+            raise build_error(request, *found) from error
     return call.result(outcome.as_result(_PROVENANCE))
 
 
@@ -196,12 +192,12 @@ def _build(
         assert limit is not None
         reason = f"timed out after {limit:g} s{'' if started else ' of importing its module'}"
         worker.forward_output()
-        raise _error(BuildTimeoutError, request, reason, worker.last_lines) from None
+        raise build_error(request, reason, worker.last_lines, BuildTimeoutError) from None
     except WorkerDiedError as error:
         if worker.builds > 1 and not started and not worker.cancelled:
             return None  # it was killed while it was idle
         worker.forward_output()
-        raise _error(AssetBuildError, request, str(error), worker.last_lines) from error
+        raise build_error(request, str(error), worker.last_lines) from error
     worker.complete()
     return _read(answer, payload, request)
 
@@ -209,7 +205,7 @@ def _build(
 def _read(answer: Any, payload: bytes | None, request: BuildRequest) -> Outcome | AssetBuildError:
     if isinstance(answer, Failed):
         kind = ResultError if answer.unusable else AssetBuildError
-        return _error(kind, request, answer.reason, answer.details)
+        return build_error(request, answer.reason, answer.details, kind)
     assert isinstance(answer, Produced)
     try:
         extras = pickle.loads(answer.extras)
@@ -218,7 +214,7 @@ def _read(answer: Any, payload: bytes | None, request: BuildRequest) -> Outcome 
             f"its metadata cannot be read here ({describe(error).reason}); use plain values, or "
             "declare timeout_seconds=None to run the function in this process"
         )
-        return _error(ResultError, request, reason)
+        return build_error(request, reason, kind=ResultError)
     value = Value(answer.format, payload) if answer.format and payload is not None else None
     return Outcome(
         value,
@@ -251,7 +247,7 @@ def _function_call(request: BuildRequest) -> FunctionCall:
             "function at the top of a module, or declare timeout_seconds=None to run it in this "
             "process"
         )
-        raise _error(AssetBuildError, request, reason, describe(error).details) from error
+        raise build_error(request, reason, describe(error).details) from error
     return FunctionCall(
         request.node,
         declaration.node_type,
@@ -260,13 +256,6 @@ def _function_call(request: BuildRequest) -> FunctionCall:
         arguments,
         declaration.serializer,
     )
-
-
-def _error(
-    kind: type[AssetBuildError], request: BuildRequest, reason: str, details: str = ""
-) -> AssetBuildError:
-    node = request.node
-    return kind(node.asset, reason, partition=node.partition, details=details)
 
 
 def _flush_own_output() -> None:

@@ -10,9 +10,6 @@ from typing import Any
 
 from examlops_dagster.core.aliases import Metadata
 
-OUTLETS_VARIABLE = "EXAMLOPS_OUTLET_EVENTS"
-"""Names the file to which programs append ``{"dataset": uri, "extra": {...}, "alias": ...}``."""
-
 OUTLET_MESSAGE = "examlops/outlet"
 """Key of a custom message that says the same."""
 

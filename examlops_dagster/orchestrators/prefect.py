@@ -14,15 +14,14 @@ from typing import Any
 
 from examlops_dagster.core.declarations import DEFAULT_TIMEOUT, Declaration
 from examlops_dagster.core.seams import BuildRequest, BuildResult
-from examlops_dagster.errors import AssetBuildError, BuildCancelledError, LaunchError
-from examlops_dagster.orchestrators.fallback import refusal
+from examlops_dagster.errors import AssetBuildError, BuildCancelledError
+from examlops_dagster.orchestrators.fallback import fall_back
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.programs import versions_of
-from examlops_dagster.orchestrators.requests import build_error
+from examlops_dagster.orchestrators.requests import build_error, require_work
+from examlops_dagster.settings import ASSET_PREFECT_RETRIES, ASSET_PREFECT_RETRY_DELAY
 
 FLOW = "examlops-asset-materialize"
-RETRIES_VARIABLE = "EXAMLOPS_ASSET_PREFECT_RETRIES"
-DELAY_VARIABLE = "EXAMLOPS_ASSET_PREFECT_RETRY_DELAY"
 DEFAULT_DELAY_SECONDS = 10.0
 
 MOST_SHOWN_CHARACTERS = 100_000
@@ -82,11 +81,7 @@ class PrefectOrchestrator:
         BaseException
             What interrupts the function.
         """
-        declaration = request.declaration
-        if declaration.function is None and not declaration.command:
-            raise LaunchError(
-                f"{request.node.asset} has no production function here; load its module with -m"
-            )
+        require_work(request)
         why = _not_installed() or self._no_api()
         if why:
             return self._fall_back(request, why)
@@ -106,13 +101,13 @@ class PrefectOrchestrator:
         return flow_run.result()
 
     def _fall_back(self, request: BuildRequest, why: str) -> BuildResult:
-        if refused := refusal(self.environment):
-            raise build_error(
-                request, f"not built here instead of as a Prefect flow run ({refused}): {why}"
-            )
-        _logger.warning("%s is built locally, not as a Prefect flow run: %s", request.node, why)
-        result = self._local.run(request)
-        return replace(result, provenance={**result.provenance, "fallback": f"local ({why})"})
+        return fall_back(
+            request,
+            why,
+            self._local.run,
+            instead_of="a Prefect flow run",
+            environment=self.environment,
+        )
 
     def _no_api(self) -> str:
         return "" if self._address() else "no Prefect API configured (PREFECT_API_URL)"
@@ -137,8 +132,8 @@ class PrefectOrchestrator:
             yield
 
     def _retries(self) -> tuple[int, float]:
-        retries = self._number(RETRIES_VARIABLE, int, 0)
-        return retries, self._number(DELAY_VARIABLE, float, DEFAULT_DELAY_SECONDS)
+        retries = self._number(ASSET_PREFECT_RETRIES, int, 0)
+        return retries, self._number(ASSET_PREFECT_RETRY_DELAY, float, DEFAULT_DELAY_SECONDS)
 
     def _number(self, variable: str, kind: type[int | float], default: Any) -> Any:
         text = self.environment.get(variable, "").strip()

@@ -30,15 +30,11 @@ from examlops_dagster.schedulers.script import (
     write_script,
 )
 from examlops_dagster.schedulers.whole_numbers import whole_number
+from examlops_dagster.settings import ARRAY_LIMIT, ASSET, HPC_ENV_EXCLUDE, PARTITION, UPSTREAM
 from examlops_dagster.values import write_atomically
 
 _LONGEST_ARGUMENT = 100_000
 """Linux takes 128 KiB for one argument or variable (MAX_ARG_STRLEN)."""
-
-EXCLUDE_VARIABLE = "EXAMLOPS_HPC_ENV_EXCLUDE"
-
-LIMIT_VARIABLE = "EXAMLOPS_ARRAY_LIMIT"
-"""How many tasks of an array run at once; Flux has no such limit."""
 
 
 def write_job(
@@ -138,7 +134,7 @@ def write_array(
         intent={**_intent(requests[0], token, scheduler, submitted_at), "tasks": tasks},
         is_array=True,
     )
-    at_once = whole_number(environment, LIMIT_VARIABLE, 0) or None
+    at_once = whole_number(environment, ARRAY_LIMIT, 0) or None
     return replace(submission, array=len(requests), at_once=at_once)
 
 
@@ -189,9 +185,9 @@ def _write_script(
         directory=directory if entrypoint is None else None,
     )
     write_script(folder.script, render(plan))
-    over_ssh = {"ssh_host": folder.host, "folder_there": str(folder.there)} if folder.host else {}
-    write_json(folder.intent, {**intent, **over_ssh})
-    excluded = re.split(r"[\s,]+", environment.get(EXCLUDE_VARIABLE, ""))
+    there = {"folder_there": str(folder.there)} if folder.far_end.host else {}
+    write_json(folder.intent, {**intent, **folder.far_end.written, **there})
+    excluded = re.split(r"[\s,]+", environment.get(HPC_ENV_EXCLUDE, ""))
     return Submission(
         token,
         job_name(node.asset, token),
@@ -230,9 +226,9 @@ def _upstream(request: BuildRequest) -> tuple[dict[str, Any], str]:
 
 def _variables(request: BuildRequest, folder: JobFolder, upstream: str) -> dict[str, str]:
     return {
-        "EXAMLOPS_ASSET": request.node.asset,
-        "EXAMLOPS_PARTITION": request.node.partition,
-        "EXAMLOPS_UPSTREAM": upstream,
+        ASSET: request.node.asset,
+        PARTITION: request.node.partition,
+        UPSTREAM: upstream,
         **_pipes(request, folder),
     }
 

@@ -27,6 +27,8 @@ START_SECONDS = 300.0
 _PACKAGE_ROOT = Path(__file__).parents[2]
 _LOOK_SECONDS = 0.5
 _EXIT_SECONDS = 2.0
+_DEATH_SECONDS = 30.0
+"""For the guard of a worker that died to end what that left behind, and to tell how it died."""
 
 
 class WorkerDiedError(Exception):
@@ -232,7 +234,7 @@ class WorkerProcess:
 
     def _how_it_ended(self) -> str:
         try:
-            code = self._process.wait(_EXIT_SECONDS)
+            code = self._process.wait(_DEATH_SECONDS)
         except subprocess.TimeoutExpired:
             return "worker closed its connection"
         return f"worker {how_it_ended(code)}"

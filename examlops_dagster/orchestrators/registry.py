@@ -9,9 +9,9 @@ from examlops_dagster.core.jobs import JobsLedger
 from examlops_dagster.core.seams import ORCHESTRATORS, AssetOrchestrator, Progress
 from examlops_dagster.errors import LaunchError, UsageError
 from examlops_dagster.orchestrators.local import LocalOrchestrator
+from examlops_dagster.settings import ASSET_ORCHESTRATOR
 
 GROUP = "examlops_dagster.orchestrators"
-VARIABLE = "EXAMLOPS_ASSET_ORCHESTRATOR"
 DEFAULT = "local"
 
 
@@ -46,7 +46,8 @@ def choose(
     UsageError
         If the request names one that does not exist.
     """
-    known = known_orchestrators() if argument or environment.get(VARIABLE) else ORCHESTRATORS
+    asked = argument or environment.get(ASSET_ORCHESTRATOR)
+    known = known_orchestrators() if asked else ORCHESTRATORS
     if argument:
         name = argument.strip().lower()
         if name not in known:
@@ -56,10 +57,10 @@ def choose(
         return name, ""
     if declared:
         return declared, ""
-    named = environment.get(VARIABLE, "").strip().lower()
+    named = environment.get(ASSET_ORCHESTRATOR, "").strip().lower()
     if named and named not in known:
         return DEFAULT, (
-            f"local ({VARIABLE}={environment[VARIABLE]!r} is unknown; known: "
+            f"local ({ASSET_ORCHESTRATOR}={environment[ASSET_ORCHESTRATOR]!r} is unknown; known: "
             f"{', '.join(sorted(known))})"
         )
     return named or DEFAULT, ""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -23,19 +21,17 @@ from examlops_dagster.core.seams import (
     Ended,
     Progress,
 )
-from examlops_dagster.errors import AssetBuildError, LaunchError
+from examlops_dagster.errors import AssetBuildError
 from examlops_dagster.orchestrators.array import ArrayBuild
 from examlops_dagster.orchestrators.batch import BatchBuild
 from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.ends import Patience, Watch
 from examlops_dagster.orchestrators.entrypoint import Entrypoint, entrypoint_of
-from examlops_dagster.orchestrators.fallback import refusal
+from examlops_dagster.orchestrators.fallback import fall_back
 from examlops_dagster.orchestrators.local import LocalOrchestrator
-from examlops_dagster.orchestrators.requests import build_error
+from examlops_dagster.orchestrators.requests import require_work
 from examlops_dagster.orchestrators.submitting import cancel_all
 from examlops_dagster.schedulers.base import Scheduler
-
-_logger = logging.getLogger(__name__)
 
 
 class SchedulerOrchestrator:
@@ -122,12 +118,8 @@ class SchedulerOrchestrator:
             What interrupts the waiting. After a Ctrl-C the job is cancelled and gone; any other
             interrupt leaves it running, and the next request takes it up.
         """
-        declaration = request.declaration
-        if declaration.function is None and not declaration.command:
-            raise LaunchError(
-                f"{request.node.asset} has no production function here; load its module with -m"
-            )
-        entrypoint = _entrypoint(declaration)
+        require_work(request)
+        entrypoint = _entrypoint(request.declaration)
         if isinstance(entrypoint, str):
             return self._fall_back(request, entrypoint)
         scheduler, why = self._chosen()
@@ -228,15 +220,15 @@ class SchedulerOrchestrator:
             return self._cancelling
 
     def _fall_back(self, request: BuildRequest, why: str) -> BuildResult:
-        if refused := refusal(self.environment):
-            raise build_error(request, f"not built here instead of as a job ({refused}): {why}")
-        _logger.warning("%s is built locally, not as a job: %s", request.node, why)
+        return fall_back(
+            request, why, self._run_here, instead_of="a job", environment=self.environment
+        )
+
+    def _run_here(self, request: BuildRequest) -> BuildResult:
         with self._lock:
             if self._local is None:
                 self._local = LocalOrchestrator()
-        result = self._local.run(request)
-        provenance = {**result.provenance, "fallback": f"local ({why})"}
-        return replace(result, provenance=provenance)
+        return self._local.run(request)
 
     @staticmethod
     def _is_meant(request: BuildRequest, error: BaseException, signals: list[int]) -> bool:

@@ -17,10 +17,15 @@ from examlops_dagster.errors import AssetBuildError, ExamlopsError, LaunchError
 from examlops_dagster.orchestrators.cancelling import Cancelling
 from examlops_dagster.orchestrators.entrypoint import Entrypoint
 from examlops_dagster.orchestrators.prepared import write_job
-from examlops_dagster.orchestrators.requests import build_error, resources_of
+from examlops_dagster.orchestrators.requests import (
+    build_error,
+    resources_of,
+    unknown_earlier,
+    unwritten,
+)
 from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus, Scheduler, Submission
 from examlops_dagster.schedulers.folder import JobFolder
-from examlops_dagster.schedulers.folders import folders_of, host_of
+from examlops_dagster.schedulers.folders import far_end_of, folders_of
 from examlops_dagster.schedulers.tasks import known_id, ref_of
 
 SUBMIT_TRIES = 4
@@ -96,14 +101,19 @@ class Submitting:
         self._folders = folders_of(scheduler, environment)
 
     def earlier(self) -> Job | None:
-        """Take over a job of the same attempt that outlived its waiter."""
+        """Take over a job of the same attempt that outlived its waiter.
+
+        Raises
+        ------
+        AssetBuildError
+            If it is not known whether there is one: another one might be a second.
+        """
         if self.jobs is None or not self.request.fingerprint:
             return None
         try:
             rows = self.jobs.unclaimed(self.request.node, self.request.fingerprint)
-        except ExamlopsError:
-            _logger.warning("earlier jobs of %s are not known", self.request.node, exc_info=True)
-            return None
+        except ExamlopsError as error:
+            raise unknown_earlier(self.request, error) from error
         return self.taken_over(rows, self.find)
 
     def taken_over(self, rows: Sequence[HpcJob], find: Find) -> Job | None:
@@ -117,18 +127,10 @@ class Submitting:
             Looks a submit up that left no id.
         """
         for row in rows:
-            path = Path(row.folder)
-            is_gone = not path.is_dir()  # and its host is not known any more
-            host = self._folders.host if is_gone else host_of(path)
-            if (row.scheduler, host) != (self.scheduler.name, self._folders.host):
+            job = self.opened(row, find)
+            if job is None or job.ref is None:
                 continue
-            job = Job(row, self._folders.at(path, row.array_index), found_again=True)
-            job.ref = ref_of(row) if row.job_id else self.found(row, find)
-            if job.ref is None:
-                reason = "it never reached the scheduler"
-                self.record(job, state=JobState.REFUSED.word, reason=reason)
-                continue
-            if is_gone:
+            if not job.folder.path.is_dir():
                 self._give_up(job, job.ref)
                 continue
             self.record(
@@ -141,6 +143,29 @@ class Submitting:
             self.tell(f"taking over {self.name(job)}")
             return job
         return None
+
+    def opened(self, row: HpcJob, find: Find | None = None) -> Job | None:
+        """Give a job that somebody else submitted; None for one of elsewhere, or that never came.
+
+        Raises
+        ------
+        AssetBuildError
+            If the scheduler does not say whether it took it.
+        """
+        path = Path(row.folder)
+        # of a folder that is gone nobody knows the host any more
+        end = far_end_of(path) if path.is_dir() else self._folders.far_end
+        if row.scheduler != self.scheduler.name or not end.is_same(self._folders.far_end):
+            return None
+        job = Job(row, self._folders.at(path, row.array_index), found_again=True)
+        job.ref = ref_of(row) if row.job_id else self.found(row, find)
+        if job.ref is None and not self._withdrawn(job):
+            job.ref = self.found(row)
+        if job.ref is None:
+            reason = "it never reached the scheduler"
+            self.record(job, state=JobState.REFUSED.word, reason=reason)
+            return None
+        return job
 
     def _give_up(self, job: Job, ref: JobRef) -> None:
         """Let a job go whose folder was removed: what it made cannot be had any more.
@@ -202,8 +227,12 @@ class Submitting:
             reason = f"the folder of its job cannot be written: {error}"
             raise build_error(self.request, reason) from error
         job = Job(self.row(token, folder, now), folder)
-        started(job)
-        self.record(job)
+        try:
+            started(job)
+            if self.jobs is not None:
+                self.jobs.record(job.row)
+        except ExamlopsError as error:
+            raise unwritten(self.request, error) from error
         job.ref = self._submitted(job, submission)
         self.record(
             job,
@@ -229,7 +258,22 @@ class Submitting:
                 last = error
                 self.tell(f"the submit is tried again: {error}")
             self.request.pause(SUBMIT_DELAY_SECONDS * attempt)
+        if not self._withdrawn(job) and (found := self.found(job.row)) is not None:
+            return found
         raise self._refused(job, f"it did not answer {SUBMIT_TRIES} times: {last}") from last
+
+    def _withdrawn(self, job: Job) -> bool:
+        """Keep a job that nobody knows of from running later; False if it runs by now.
+
+        Raises
+        ------
+        AssetBuildError
+            If nobody can say that.
+        """
+        try:
+            return job.folder.withdraw()
+        except LaunchError as error:
+            raise self._unsaid(job.row, error) from error
 
     def find(self, row: HpcJob) -> list[JobRef]:
         """Look a submit up by its token.
@@ -245,11 +289,14 @@ class Submitting:
             except LaunchError as error:
                 last = error
             self.request.pause(SUBMIT_DELAY_SECONDS * attempt)
-        raise build_error(
+        raise self._unsaid(row, last) from last
+
+    def _unsaid(self, row: HpcJob, why: LaunchError) -> AssetBuildError:
+        return build_error(
             self.request,
-            f"{self.scheduler.name} does not say whether it took the job {row.token[:8]} ({last}) "
+            f"{self.scheduler.name} does not say whether it took the job {row.token[:8]} ({why}) "
             "→ ask again: it is looked up before another is submitted",
-        ) from last
+        )
 
     def _refused(self, job: Job, words: str) -> AssetBuildError:
         self.record(job, state=JobState.REFUSED.word, reason=words)
@@ -300,9 +347,13 @@ class Submitting:
     def record(self, job: Job, **changes: Any) -> None:
         """Remember what changed of a job."""
         job.row = replace(job.row, **changes)
-        if self.jobs is not None:
+        if self.jobs is None:
+            return
+        # nothing follows an end; a database that was locked for a minute may be free again
+        for _ in range(2 if JobState[job.row.state].final else 1):
             with Quiet():
                 self.jobs.record(job.row)
+                return
 
 
 def cancel_all(

@@ -20,13 +20,12 @@ from examlops_dagster.errors import LaunchError
 from examlops_dagster.orchestrators.calling import how_it_ended
 from examlops_dagster.orchestrators.ends import End, Listener, Patience, Watch
 from examlops_dagster.orchestrators.followed import FollowedLog
-from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus
+from examlops_dagster.schedulers.base import SIGNALLED, JobRef, JobState, JobStatus
 from examlops_dagster.schedulers.folder import Exit, JobFolder
 from examlops_dagster.schedulers.messages import Message, MessageFile
 
 _LONGEST_LOOK = 0.4
 _FIRST_LOOK = 0.02
-_SIGNALLED = 128
 _AT_ITS_LIMIT = "reached its time limit"
 
 
@@ -187,7 +186,7 @@ class Waiting:
         """How long the scheduler may take for a word that outranks the exit file."""
         if found.is_clean and not self._several_nodes:
             return self._patience.clean_settle
-        is_its_own = 0 < found.code <= _SIGNALLED and not found.signal and not self._several_nodes
+        is_its_own = 0 < found.code <= SIGNALLED and not found.signal and not self._several_nodes
         return 0.0 if is_its_own or found.limit_reached else self._patience.settle
 
     def _settled(self, found: Exit, status: JobStatus) -> End | None:
@@ -289,6 +288,6 @@ def _judged(found: Exit, status: JobStatus) -> tuple[JobState, str]:
             return JobState.FAILED, status.reason or "the scheduler says so"
         return JobState.COMPLETED, ""
     reason = f"exit code {found.code}"
-    if found.code > _SIGNALLED:
-        reason = f"{how_it_ended(_SIGNALLED - found.code)}, {reason}"
+    if found.code > SIGNALLED:
+        reason = f"{how_it_ended(SIGNALLED - found.code)}, {reason}"
     return JobState.FAILED, reason
