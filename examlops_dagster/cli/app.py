@@ -81,11 +81,18 @@ def init(context: typer.Context, as_json: JsonOption = False) -> None:
     from pathlib import Path
 
     from examlops_dagster.cli.common import options, tell
+    from examlops_dagster.home import INSTANCE_FILE, home_above
     from examlops_dagster.initialise import initialise
 
     chosen = options(context, as_json=as_json)
     here = Path.cwd()
     written = initialise(here)
+    above = home_above(here)
+    if above is not None and INSTANCE_FILE in written:
+        tell(
+            f"There is a home above, {above}: commands given in {here} and below use this one from "
+            f"now on → remove {INSTANCE_FILE} here to go on with the one above"
+        )
     text = f"Wrote {', '.join(written)} in {here}" if written else f"{here} is a home already"
     named = os.environ.get("DAGSTER_HOME")
     if named and Path(named).resolve() != here:

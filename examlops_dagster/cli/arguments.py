@@ -3,6 +3,8 @@
 Annotations are real here, not strings: typer reads them.
 """
 
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +22,7 @@ def complete_names(context: typer.Context, incomplete: str) -> list[str]:
         file = file or level.params.get("file")
         level = level.parent
     try:
-        with options(context, module, file).project() as project:
+        with redirect_stderr(StringIO()), options(context, module, file).project() as project:
             names = list(project.graph.declarations)
     except Exception:  # noqa: BLE001 - completion must stay silent
         return []
@@ -51,7 +53,11 @@ ResourcesOption = Annotated[
     ),
 ]
 OrchestratorOption = Annotated[
-    str | None, typer.Option(help="local, scheduler, prefect, or of an installed package.")
+    str | None,
+    typer.Option(
+        help="local, scheduler, prefect, or of an installed package; by default what the asset "
+        "names, else EXAMLOPS_ASSET_ORCHESTRATOR.",
+    ),
 ]
 InProcessOption = Annotated[
     bool, typer.Option("--in-process", help="Call the functions here, without their time limits.")

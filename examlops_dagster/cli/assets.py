@@ -17,6 +17,7 @@ from examlops_dagster.cli.arguments import (
     complete_names,
 )
 from examlops_dagster.cli.common import (
+    DASH,
     DetachOption,
     ExitCode,
     FileOption,
@@ -151,7 +152,9 @@ def status(
     name: OptionalName = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Exit with 3 if a node is not fresh, running or historical."),
+        typer.Option(
+            "--check", help="Exit with 3 unless every node is fresh, running or historical."
+        ),
     ] = False,
     partition: PartitionOption = None,
     module: ModuleOption = None,
@@ -191,8 +194,10 @@ def plan(
     context: typer.Context,
     name: OptionalName = None,
     partition: PartitionOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Also if it is fresh.")] = False,
-    no_deps: Annotated[bool, typer.Option("--no-deps", help="Nothing but the asset.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Plan the asset even if it is fresh.")
+    ] = False,
+    no_deps: Annotated[bool, typer.Option("--no-deps", help="Plan nothing but the asset.")] = False,
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
@@ -230,7 +235,9 @@ def plan(
 @guarded
 def materialize(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(help="Assets.", autocompletion=complete_names)],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of assets.", autocompletion=complete_names)
+    ],
     force: Annotated[
         bool, typer.Option("--force", help="Build the assets even if they are fresh.")
     ] = False,
@@ -344,7 +351,7 @@ def history(
     context: typer.Context,
     name: NameArgument,
     partition: PartitionOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many builds, newest first.")] = 20,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Builds, newest first.")] = 20,
     module: ModuleOption = None,
     file: FileOption = None,
     as_json: JsonOption = False,
@@ -371,4 +378,4 @@ _NOTHING = "No assets declared. Use: exa assets declare NAME --kind KIND (or -m 
 
 def _cells(row: dict[str, Any], head: tuple[str, ...]) -> list[str]:
     values = [row[column.lower()] for column in head]
-    return [", ".join(v) if isinstance(v, list) else str(v or "—") for v in values]
+    return [", ".join(v) if isinstance(v, list) else str(v or DASH) for v in values]

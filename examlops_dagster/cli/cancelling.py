@@ -48,13 +48,14 @@ def cancel_tasks(chosen: Options, jobs: list[HpcJob]) -> None:
     LaunchError
         If some are still there.
     """
+    import os
     from pathlib import Path
 
     from examlops_dagster.errors import LaunchError, UsageError
     from examlops_dagster.orchestrators.submitting import cancel_all
     from examlops_dagster.schedulers.base import JobState
     from examlops_dagster.schedulers.choose import make_scheduler
-    from examlops_dagster.schedulers.folders import check_host
+    from examlops_dagster.schedulers.folders import check_far_end
     from examlops_dagster.schedulers.tasks import ref_of
 
     name = jobs[0].node.asset
@@ -68,8 +69,8 @@ def cancel_tasks(chosen: Options, jobs: list[HpcJob]) -> None:
     jobs = [job for job in jobs if job.job_id]
     if not jobs:
         raise UsageError(f"the tasks of {name} never got an id")
+    check_far_end(Path(jobs[0].folder), os.environ)
     scheduler = make_scheduler(jobs[0].scheduler)
-    check_host(scheduler, Path(jobs[0].folder))
     found = cancel_all(scheduler, [ref_of(job) for job in jobs], _CANCEL_SECONDS)
     left = [ref for ref, status in found.items() if not status.state.final]
     if left:

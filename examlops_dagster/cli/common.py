@@ -38,6 +38,9 @@ UrlOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+DASH = "—"
+"""Stands in a table for what is not there."""
+
 DETACH = "--detach"
 DetachOption = Annotated[
     bool,
@@ -47,7 +50,6 @@ DetachOption = Annotated[
         "output goes to a file in the home.",
     ),
 ]
-
 
 _OF_THE_HOST = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG}
@@ -171,6 +173,9 @@ def guarded(command: F) -> F:
         as_json = bool(named.get("as_json"))
         if context is not None:
             as_json = as_json or (context.find_object(Options) or Options()).as_json
+        from examlops_dagster.misspelt import tell_misspelt_variables
+
+        tell_misspelt_variables()
         try:
             return command(*arguments, **named)
         except (UsageError, DefinitionError) as error:

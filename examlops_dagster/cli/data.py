@@ -14,6 +14,7 @@ import typer
 
 from examlops_dagster.cli.arguments import complete_names
 from examlops_dagster.cli.common import (
+    DASH,
     FileOption,
     JsonOption,
     ModuleOption,
@@ -23,6 +24,7 @@ from examlops_dagster.cli.common import (
     table,
     tell,
 )
+from examlops_dagster.cli.times import local_time
 
 if TYPE_CHECKING:
     from examlops_dagster.catalog.content import Meter
@@ -35,8 +37,6 @@ data = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-DASH = "—"
 
 
 def _revisions(context: typer.Context) -> "list[Revision]":
@@ -97,8 +97,8 @@ def snapshot(
 ) -> None:
     """Record what a dataset holds now.
 
-    A new content advances its asset. A run that was interrupted continues where it was. A dataset that nobody has declared is
-    declared by its first revision.
+    A new content advances its asset. A run that was interrupted continues where it was. A dataset
+    that nobody has declared is declared by its first revision.
     """
     from examlops_dagster.catalog.backends import backend_named
     from examlops_dagster.project import datasets
@@ -122,7 +122,7 @@ def list_(
     context: typer.Context,
     dataset: Annotated[
         str | None,
-        typer.Argument(help="Of one dataset; all by default.", autocompletion=complete_datasets),
+        typer.Argument(help="Name of a dataset; all by default.", autocompletion=complete_datasets),
     ] = None,
     module: ModuleOption = None,
     file: FileOption = None,
@@ -284,7 +284,7 @@ def _row(revision: "Revision") -> list[str]:
     size = DASH if facts.byte_count is None else _size(facts.byte_count)
     numbers = (revision.version, facts.file_count, facts.row_count)
     version, files, rows = (DASH if n is None else str(n) for n in numbers)
-    at = f"{revision.recorded_at.astimezone():%Y-%m-%d %H:%M:%S}"
+    at = local_time(revision.recorded_at)
     return [revision.dataset, revision.shown, version, files, size, rows, revision.backend, at]
 
 

@@ -38,7 +38,7 @@ def run(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="An asset if it is due, a task always; all that is due by default.",
+            help="An asset if it is due, a task or sensor always; all that is due by default.",
             autocompletion=complete_names,
         ),
     ] = None,

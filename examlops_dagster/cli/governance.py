@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from examlops_dagster.cli.common import (
+    DASH,
     ExitCode,
     JsonOption,
     emit,
@@ -19,6 +20,7 @@ from examlops_dagster.cli.common import (
     table,
     tell,
 )
+from examlops_dagster.cli.times import local_time
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +35,7 @@ audit = typer.Typer(
     rich_markup_mode=None,
 )
 approvals = typer.Typer(
-    help="Requests that wait until somebody else agrees.",
+    help="Show requests that wait until somebody else agrees; grant or refuse them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -55,7 +57,7 @@ def list_(
     since: Annotated[
         str | None, typer.Option(help="2026-01-05, 2026-01-05T12:00+01:00, or an age: 2h, 7d.")
     ] = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Newest first.")] = 20,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Rows, newest first.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Show the latest rows of the audit log, newest first."""
@@ -70,7 +72,7 @@ def list_(
     if chosen.as_json:
         emit([row.as_json for row in rows])
     elif rows:
-        head = ("Number", "Time (UTC)", "Actor", "Action", "Assets", "Details")
+        head = ("Number", "Time", "Actor", "Action", "Assets", "Details")
         typer.echo(table(head, map(_cells, rows)))
     else:
         typer.echo("Nothing is in the audit log.")
@@ -146,7 +148,7 @@ def approvals_list(
     if chosen.as_json:
         emit([_as_json(approval) for approval in found])
     elif found:
-        head = ("Id", "State", "Asked by", "Action", "Assets", "Asked (UTC)", "Until", "Why")
+        head = ("Id", "State", "Asked by", "Action", "Assets", "Asked", "Until", "Why")
         typer.echo(table(head, map(_approval_cells, found)))
     else:
         typer.echo("Nothing waits for approval.")
@@ -166,7 +168,7 @@ def grant(
     """
     chosen = options(context, as_json=as_json)
     approval = _settled(name, reason, grant=True)
-    until = approval.expires_at.isoformat(timespec="minutes") if approval.expires_at else ""
+    until = local_time(approval.expires_at) if approval.expires_at else ""
     chosen.say(
         f"Granted {approval.id} to {approval.actor} until {until}: {_assets(approval)}",
         **_as_json(approval),
@@ -261,11 +263,11 @@ def _cells(row: "AuditRow") -> tuple[str, ...]:
     )
     return (
         str(row.number),
-        row.at[:19].replace("T", " "),
-        row.actor or "—",
+        local_time(row.at),
+        row.actor or DASH,
         row.action,
-        ", ".join(row.assets) or "—",
-        words or "—",
+        ", ".join(row.assets) or DASH,
+        words or DASH,
     )
 
 
@@ -277,8 +279,8 @@ def _approval_cells(approval: "Approval") -> tuple[str, ...]:
         approval.actor,
         approval.action,
         _assets(approval),
-        f"{approval.asked_at:%Y-%m-%d %H:%M}",
-        "—" if until is None else f"{until:%Y-%m-%d %H:%M}",
+        local_time(approval.asked_at),
+        DASH if until is None else local_time(until),
         f"{approval.reason}: {approval.comment}" if approval.comment else approval.reason,
     )
 

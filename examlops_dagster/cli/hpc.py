@@ -24,6 +24,8 @@ from examlops_dagster.cli.jobs import (
     jobs_ledger,
     old_jobs,
 )
+from examlops_dagster.cli.polled import as_the_scheduler_says
+from examlops_dagster.cli.times import local_time
 
 if TYPE_CHECKING:
     from examlops_dagster.core.jobs import HpcJob
@@ -45,13 +47,22 @@ def jobs(
     context: typer.Context,
     asset: Annotated[str | None, typer.Option(help="Only jobs of this asset.")] = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Newest first.")] = 20,
+    no_poll: Annotated[
+        bool, typer.Option("--no-poll", help="Show what is recorded, and ask no scheduler.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the jobs that were submitted, newest first."""
+    """List the jobs that were submitted, newest first.
+
+    A scheduler of this host is asked about those that have not ended, if nobody has within the
+    last seconds.
+    """
     chosen = options(context, as_json=as_json)
     with jobs_ledger() as ledger:
         rows = ledger.listed(asset=asset, limit=limit) if ledger is not None else []
     rows = [as_its_folder_says(row) for row in rows]
+    if not no_poll:
+        rows = as_the_scheduler_says(rows)
     if chosen.as_json:
         emit([_as_json(row) for row in rows])
     elif rows:
@@ -161,7 +172,7 @@ def prune(
     if kept:
         tell(
             f"{kept} of their folders are on a host that was not reached; they are kept → set "
-            "EXAMLOPS_HPC_SSH_HOST as it was, and prune again"
+            "EXAMLOPS_HPC_SSH_HOST (and _SSH_PORT) as they were, and prune again"
         )
     chosen.say(f"Removed {removed} job folder{'' if removed == 1 else 's'}", removed=removed)
 
@@ -173,7 +184,7 @@ def _cells(job: "HpcJob") -> tuple[str, ...]:
         f"{job.model}[{job.node.partition}]" if job.node.partition else job.model,
         job.state,
         "—" if job.gpus is None else str(job.gpus),
-        job.submitted_at.astimezone().isoformat(timespec="minutes")[:16].replace("T", " "),
+        local_time(job.submitted_at)[:16],  # as ExaMLOps has it
         job.reason or "—",
     )
 

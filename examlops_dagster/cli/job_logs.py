@@ -21,11 +21,11 @@ def folder_of(job: HpcJob) -> JobFolder:
     from pathlib import Path
 
     from examlops_dagster.schedulers.folder import JobFolder
-    from examlops_dagster.schedulers.folders import folders_of, host_of
+    from examlops_dagster.schedulers.folders import far_end_of, folders_of
 
     path = Path(job.folder)
     folder = JobFolder(path, job.array_index)
-    if host_of(path) and folder.exit(job.token) is None:
+    if far_end_of(path).host and folder.exit(job.token) is None:
         scheduler, _ = at_scheduler(job)
         folder = folders_of(scheduler, os.environ).at(path, job.array_index)
         folder.fetch()

@@ -107,15 +107,15 @@ def give_up(job: HpcJob) -> None:
 
 def at_scheduler(job: HpcJob) -> tuple[Scheduler, JobRef]:
     """Give the scheduler that has a job, and how it is named there."""
+    import os
     from pathlib import Path
 
     from examlops_dagster.schedulers.choose import make_scheduler
-    from examlops_dagster.schedulers.folders import check_host
+    from examlops_dagster.schedulers.folders import check_far_end
     from examlops_dagster.schedulers.tasks import ref_of
 
-    scheduler = make_scheduler(job.scheduler)
-    check_host(scheduler, Path(job.folder))
-    return scheduler, ref_of(job)
+    check_far_end(Path(job.folder), os.environ)
+    return make_scheduler(job.scheduler), ref_of(job)
 
 
 def status_of(scheduler: Scheduler, ref: JobRef) -> JobStatus:

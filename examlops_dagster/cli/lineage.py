@@ -22,6 +22,7 @@ from examlops_dagster.cli.common import (
     table,
     tell,
 )
+from examlops_dagster.cli.times import local_time
 from examlops_dagster.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,9 +111,8 @@ def _show(chosen: Options, name: str, limit: int) -> None:
 
 
 def _row(event: Any, partition: str, kept: "Spooled | None") -> Sequence[str]:
-    when = datetime.fromisoformat(event.eventTime).astimezone().isoformat(" ", "seconds")
     return (
-        when,
+        local_time(event.eventTime),
         event.eventType.value,
         partition or "—",
         ", ".join(map(_named, event.inputs)) or "—",
@@ -172,10 +172,10 @@ def _show_undelivered(chosen: Options, limit: int) -> None:
     if not backend:
         typer.echo("There is no backend: set EXAMLOPS_OPENLINEAGE_URL, or write openlineage.yml.")
     if outage is not None:
-        at = datetime.fromtimestamp(outage.next_at, timezone.utc).astimezone()
+        at = local_time(datetime.fromtimestamp(outage.next_at, timezone.utc))
         typer.echo(
             f"The backend cannot be reached ({outage.reason}); the next try is at "
-            f"{at.isoformat(' ', 'seconds')}, or now: exa lineage {DELIVER}"
+            f"{at}, or now: exa lineage {DELIVER}"
         )
     if found:
         rows = [

@@ -10,6 +10,7 @@ import typer
 from examlops_dagster.cli.arguments import complete_names
 from examlops_dagster.cli.assets import assets
 from examlops_dagster.cli.common import (
+    DASH,
     FileOption,
     JsonOption,
     ModuleOption,
@@ -18,6 +19,7 @@ from examlops_dagster.cli.common import (
     options,
     table,
 )
+from examlops_dagster.cli.times import local_time
 
 _ALIAS_HEAD = ("Alias", "Events", "Producers", "Last dataset", "When")
 _EVENT_HEAD = ("Event", "Dataset", "When", "By", "Run", "Extra")
@@ -124,10 +126,10 @@ def _alias_cells(row: dict[str, Any]) -> list[str]:
     last = row["last"]
     return [
         row["alias"],
-        str(row["version"] or "—"),
-        ", ".join(row["producers"]) or "—",
-        last["dataset"] if last else "—",
-        last["at"][:16].replace("T", " ") if last else "—",
+        str(row["version"] or DASH),
+        ", ".join(row["producers"]) or DASH,
+        last["dataset"] if last else DASH,
+        local_time(last["at"]) if last else DASH,
     ]
 
 
@@ -141,8 +143,8 @@ def _event_cells(row: dict[str, Any]) -> list[str]:
     return [
         str(row["version"]),
         dataset,
-        row["at"][:16].replace("T", " "),
+        local_time(row["at"]),
         source,
-        (row["run_id"] or "—")[:8],
-        json.dumps(row["extra"], ensure_ascii=False) if row["extra"] else "—",
+        (row["run_id"] or DASH)[:8],
+        json.dumps(row["extra"], ensure_ascii=False) if row["extra"] else DASH,
     ]

@@ -1,4 +1,4 @@
-"""``exa --url``: asks a running ``exa serve`` over HTTP; imports nothing but the standard library."""
+"""``exa --url``: asks a running ``exa serve`` over HTTP, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from examlops_dagster.cli.common import Options, emit
 from examlops_dagster.errors import ExamlopsError, UsageError
+from examlops_dagster.settings import API_TOKEN
 
 LIMIT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
@@ -85,7 +86,7 @@ class Server:
     ) -> Json:
         text = urlencode({key: value for key, value in query.items() if value is not None})
         headers: dict[str, str | bytes] = {"Accept": "application/json"}
-        token = os.environ.get("EXAMLOPS_API_TOKEN")
+        token = os.environ.get(API_TOKEN)
         if token and method == "POST":
             headers["Authorization"] = f"Bearer {token}".encode()
         sent = None if body is None else json.dumps(body).encode()
@@ -150,6 +151,7 @@ def run_there(
         typer.echo(f"Launched {', '.join(run['assets'])}: {_root(url)}{run['url']}")
     if answer["later"]:
         typer.echo(f"  launched when these have ended well: {', '.join(answer['later'])}")
+        typer.echo(f"  what becomes of that: {url.rstrip('/')}/api/orders/{answer['order']}")
     if not answer["runs"]:
         typer.echo("Nothing is due.")
 

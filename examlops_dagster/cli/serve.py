@@ -16,6 +16,7 @@ from examlops_dagster.cli.common import (
     options,
     tell,
 )
+from examlops_dagster.settings import MODULES, TIMEZONE
 
 MAX_PORT = 65_535
 
@@ -31,7 +32,10 @@ def serve(
         int, typer.Option(min=0, max=MAX_PORT, help="Port to listen on; 0 for any.")
     ] = 3000,
     timezone: Annotated[
-        str | None, typer.Option(help="IANA name of the zone of schedules that name none.")
+        str | None,
+        typer.Option(
+            help="Zone of schedules that name none, by its IANA name; EXAMLOPS_TIMEZONE by default."
+        ),
     ] = None,
     no_daemon: Annotated[
         bool, typer.Option("--no-daemon", help="Without Dagster's daemon: nothing is kept fresh.")
@@ -45,8 +49,8 @@ def serve(
 ) -> None:
     """Serve Dagster's UI and the asset page, and keep assets fresh.
 
-    The page is /build/assets, the JSON API below /api. It starts the web server, Dagster's daemon and the code servers, watches them, and ends them
-    with itself.
+    The page is /build/assets, the JSON API below /api. It starts the web server, Dagster's daemon
+    and the code servers, watches them, and ends them with itself.
     """
     import importlib.util
     import os
@@ -59,8 +63,8 @@ def serve(
     if path_prefix and (not path_prefix.startswith("/") or path_prefix.endswith("/")):
         raise UsageError(f"--path-prefix {path_prefix!r} begins with / and does not end with it")
     if timezone is not None:
-        resolve_zone({"EXAMLOPS_TIMEZONE": timezone})
-        os.environ["EXAMLOPS_TIMEZONE"] = timezone
+        resolve_zone({TIMEZONE: timezone})
+        os.environ[TIMEZONE] = timezone
     chosen = options(context, module, file, as_json=as_json)
     _hand_down(chosen.modules, chosen.file)
     with chosen.project(writing=True) as project:
@@ -96,7 +100,7 @@ def _hand_down(modules: tuple[str, ...], file: str | None) -> None:
         roots.insert(0, path.parent)
     if not names:
         return
-    os.environ["EXAMLOPS_MODULES"] = ",".join(names)
+    os.environ[MODULES] = ",".join(names)
     inherited = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [*map(str, roots), *([inherited] if inherited else [])]

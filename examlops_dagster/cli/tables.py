@@ -1,6 +1,6 @@
 """Status, plan and graph as lines, from JSON: that of this process, or that of a server.
 
-Nothing of the package but words is imported here: ``exa --url`` pays for no project.
+Nothing of a project is imported here: ``exa --url`` pays for none.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from examlops_dagster.cli.common import DASH
 from examlops_dagster.shown import Row, name_of, summary_why, summary_words
 
-DASH = "—"
 STATUS_HEAD = ("Asset", "Version", "State", "Why")
 PLAN_HEAD = ("Asset", "Action", "Why")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from examlops_dagster.cli.tables import DASH
+from examlops_dagster.cli.common import DASH
+from examlops_dagster.cli.times import local_time
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.verdicts import Status
 from examlops_dagster.ledger.history import Build
@@ -43,7 +44,7 @@ def history_rows(builds: Iterable[Build]) -> Iterator[list[str]]:
         moment = build.ended_at or build.started_at
         built_from = ", ".join(f"{n} v{r.version}" for n, r in build.built_from.items())
         yield [
-            f"{moment.astimezone():%Y-%m-%d %H:%M:%S}",
+            local_time(moment),
             f"v{build.version}" if build.version else DASH,
             f"{build.state.value} ({build.node.partition})"
             if build.node.partition
