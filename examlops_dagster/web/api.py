@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -16,14 +17,17 @@ from starlette.responses import Response
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.graph import key_path
+from examlops_dagster.core.jobs import HpcJob
 from examlops_dagster.core.records import Node
 from examlops_dagster.errors import UnknownAssetError, UsageError
+from examlops_dagster.ledger.orders import Order, Orders, OrderState
 from examlops_dagster.project.foreseen import foreseen
 from examlops_dagster.project.views import event_as_json, history_json, plan_json
 from examlops_dagster.web.description import Operation
 from examlops_dagster.web.launch import ACTOR, SOURCE
 from examlops_dagster.web.moment import Moment
 from examlops_dagster.web.rows import Row
+from examlops_dagster.web.runs import RefusedError
 
 SHOWN_VERSIONS = 20
 MAX_NODES = 10_000
@@ -31,7 +35,7 @@ _KEPT_ANSWERS = 32
 
 
 class Answers:
-    """Answers of one server: with an ETag, and kept for as long as the moment they are made from."""
+    """Answers of one server: with an ETag, and kept as long as the moment they are made from."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[int, str], tuple[str, bytes]] = OrderedDict()
@@ -188,6 +192,7 @@ def detail(moment: Moment, name: str, prefix: str, *, older: bool) -> dict[str, 
         "lastJob": _job(jobs[0]) if jobs else None,
         "sinks": _sinks(moment, declaration, nodes),
         "aliases": _aliases(moment, declaration),
+        "order": _order_of(moment, name, prefix),
         "links": {"asset": _asset_url(prefix, declaration), "run": _run_url(prefix, run_id)},
         "codeIsOlder": older,
     }
@@ -209,7 +214,7 @@ def _built_from(moment: Moment, nodes: Sequence[Node]) -> list[dict[str, Any]]:
     ]
 
 
-def _job(job: Any) -> dict[str, Any]:
+def _job(job: HpcJob) -> dict[str, Any]:
     return {
         "id": job.job_id or None,
         "scheduler": job.scheduler,
@@ -285,6 +290,59 @@ def alias(moment: Moment, name: str) -> dict[str, Any]:
         "producers": sorted(dict.fromkeys(edge.name for edge in found.upstreams)),
         "consumers": sorted(moment.graph.downstreams[name]),
         "events": [event_as_json(event) for event in events[::-1]],
+    }
+
+
+def orders(moment: Moment, prefix: str) -> dict[str, Any]:
+    """Give what became of the requests that need several runs in turn, newest first."""
+    found = Orders(moment.database).listed()
+    return {"orders": [_order_json(order, prefix) for order in found]}
+
+
+def order(moment: Moment, order_id: str, prefix: str) -> dict[str, Any]:
+    """Give one of them.
+
+    Raises
+    ------
+    RefusedError
+        If there is none of that id, or none any more.
+    """
+    found = Orders(moment.database).named(order_id)
+    if found is None:
+        text = f"there is no order {order_id!r} (any more) → GET {prefix}/api/orders"
+        raise RefusedError(404, text)
+    return _order_json(found, prefix)
+
+
+def _order_of(moment: Moment, name: str, prefix: str) -> dict[str, Any] | None:
+    """Give the latest request that still is to launch an asset, or that gave up to."""
+    for found in Orders(moment.database).listed():
+        if name in found.assets:
+            given_up = found.state is OrderState.GIVEN_UP
+            return (
+                None
+                if given_up and moment.rows.assets[name]["fresh"]
+                else _order_json(found, prefix)
+            )
+    return None
+
+
+def _order_json(order: Order, prefix: str) -> dict[str, Any]:
+    def text(moment: datetime | None) -> str | None:
+        return None if moment is None else moment.isoformat()
+
+    return {
+        "id": order.id,
+        "names": list(order.names),
+        "partition": order.partition,
+        "state": order.state.value,
+        "runs": [{"id": run_id, "url": _run_url(prefix, run_id)} for run_id in order.runs],
+        "later": order.assets,
+        "why": order.why or None,
+        "failures": order.failures,
+        "nextAt": text(order.next_at),
+        "askedAt": text(order.asked_at),
+        "endedAt": text(order.ended_at),
     }
 
 

@@ -1,4 +1,4 @@
-"""The API, described once: its requests are checked against this, and its OpenAPI file made of it."""
+"""The API, described once: requests are checked against this, and its OpenAPI file is made of it."""
 
 from __future__ import annotations
 
@@ -184,6 +184,20 @@ ALIAS = Operation(
     (_NAME,),
     errors=(404,),
 )
+ORDERS = Operation(
+    "get",
+    "/api/orders",
+    "The requests that need several runs in turn, newest first, for a week after their end.",
+    "Orders",
+)
+ORDER = Operation(
+    "get",
+    "/api/orders/{id}",
+    "One of them: what is still to be launched, what is waited for, and why a launch failed.",
+    "Order",
+    (Parameter("id", "The `order` of the answer to the request.", where="path"),),
+    errors=(404,),
+)
 HEALTH = Operation(
     "get", "/api/health", "Whether the server answers, and with which code.", "Health"
 )
@@ -208,7 +222,7 @@ GET = Operation(
     good=(200, 202),
     is_write=True,
 )
-OPERATIONS = (ASSETS, ASSET, PLAN, ALIAS, HEALTH, DESCRIPTION, RUN, GET)
+OPERATIONS = (ASSETS, ASSET, PLAN, ALIAS, ORDERS, ORDER, HEALTH, DESCRIPTION, RUN, GET)
 
 
 def openapi(prefix: str = "") -> Schema:

@@ -10,13 +10,19 @@ from types import TracebackType
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
-from examlops_dagster.errors import ExamlopsError
-from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.clock import utc_now
+from examlops_dagster.errors import ExamlopsError, LaunchError, StoreError
 from examlops_dagster.ledger.orders import Order, Orders
 from examlops_dagster.store.engine import Database
 from examlops_dagster.web.launch import Launcher
+from examlops_dagster.web.runs import RefusedError
 
 POLL_SECONDS = 2.0
+FIRST_WAIT = timedelta(seconds=10)
+LONGEST_WAIT = timedelta(minutes=5)
+MOST_LAUNCHES = 8
+"""That fail in a row because something is away; they take a quarter of an hour."""
+
 LONGEST = timedelta(days=7)
 """After that nobody waits any more."""
 
@@ -56,7 +62,7 @@ class Later:
         self._thread.join(timeout=POLL_SECONDS * 2)
 
     def look(self) -> None:
-        """Launch what may be launched now, and forget what never will."""
+        """Launch what may be launched now, and close what never will be."""
         for order in self._orders.open():
             try:
                 runs = self._runs(order)
@@ -65,8 +71,10 @@ class Later:
                     self._end(order, why)
                 elif all(run.is_finished for run in runs):
                     self._launcher.carry_on(order)
+            except StoreError:  # which could not be written down either
+                raise
             except ExamlopsError as error:
-                self._end(order, str(error))
+                self._failed(order, error)
 
     def _follow(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
@@ -75,8 +83,23 @@ class Later:
             except Exception:  # Dagster's storage may be away for a while
                 logger.exception("requests are carried on at the next look")
 
+    def _failed(self, order: Order, error: ExamlopsError) -> None:
+        """Try a launch again later, where what failed may pass; else give it up."""
+        failures = order.failures + 1
+        away = isinstance(error, (LaunchError, RefusedError)) and error.transient
+        if not away or failures >= MOST_LAUNCHES:
+            tries = f" ({failures} launches failed)" if away else ""
+            self._end(order, f"{error}{tries}")
+            return
+        wait = min(FIRST_WAIT * 2 ** (failures - 1), LONGEST_WAIT)
+        self._orders.postpone(order, str(error), utc_now() + wait)
+        logger.warning(
+            "%s: launch %d of %d failed, the next is in %d s: %s",
+            ", ".join(order.assets), failures, MOST_LAUNCHES, wait.total_seconds(), error,
+        )  # fmt: skip
+
     def _end(self, order: Order, why: str) -> None:
-        self._orders.end(order)
+        self._orders.end(order, why)
         logger.warning("%s: not launched any more, %s", ", ".join(order.assets), why)
 
     def _runs(self, order: Order) -> list[DagsterRun]:

@@ -11,24 +11,20 @@ from typing import Any
 
 from dagster._core.workspace.context import IWorkspaceProcessContext
 
+from examlops_dagster import settings
+from examlops_dagster.clock import utc_now
 from examlops_dagster.core.nodes import Nodes
-from examlops_dagster.core.plan import Action, Plan, Step, first_slices
+from examlops_dagster.core.plan import Plan, Step, first_slices
 from examlops_dagster.core.snapshot import Snapshot
 from examlops_dagster.core.verdicts import State
-from examlops_dagster.dagster_bridge.execute import ACTOR_TAG
 from examlops_dagster.dagster_bridge.governed import Governed
 from examlops_dagster.dagster_bridge.run import refuse_blocked
 from examlops_dagster.dagster_bridge.slices import slice_tags
-from examlops_dagster.errors import (
-    ExamlopsError,
-    PolicyError,
-    UnknownAssetError,
-    UsageError,
-)
+from examlops_dagster.errors import ExamlopsError, PolicyError, UnknownAssetError, UsageError
 from examlops_dagster.governance.refusals import with_remedy
 from examlops_dagster.governance.request_rows import MATERIALIZED, Request
-from examlops_dagster.ledger.builds import utc_now
 from examlops_dagster.ledger.orders import Order, Orders
+from examlops_dagster.ledger.tags import ACTOR_TAG
 from examlops_dagster.project import Project
 from examlops_dagster.project.views import plan_json
 from examlops_dagster.store.engine import Database
@@ -114,7 +110,7 @@ class Launcher:
         Raises
         ------
         ExamlopsError
-            If it can be built no more, or policy refuses by now.
+            If it can be built no more, policy refuses by now, or Dagster does not launch it.
         """
         with self._lock:
             project = self._project()
@@ -129,9 +125,12 @@ class Launcher:
                     return
                 plan = self._left(project, order)
                 if plan.is_empty:
-                    orders.end(order)
+                    left = sorted(n for n in order.later if n in verdicts and verdicts[n].reasons)
+                    words = [f"{n}: {verdicts[n].shown}, {verdicts[n].why[0]}" for n in left]
+                    orders.end(order, "; ".join(words))
                 else:
-                    self._launch(project, plan, "", order)
+                    self._launch(project, plan, "", order, carried_on=True)
+                    orders.launched(order)
             finally:
                 project.close()
 
@@ -156,22 +155,23 @@ class Launcher:
     def _project(self) -> Project:
         """Open platform.db for one request, with what is declared now."""
         loaded = self._loaded
-        environment = ChainMap({"EXAMLOPS_ACTOR": ACTOR}, dict(loaded.home.environment))
+        environment = ChainMap({settings.ACTOR: ACTOR}, dict(loaded.home.environment))
         home = replace(loaded.home, environment=environment)
-        project = Project(home, loaded.modules, reading=False)
-        project.__dict__.update(
-            database=Database(home.database),
-            in_code=loaded.in_code,
-            fingerprints=loaded.fingerprints,
-            code_versions=loaded.code_versions,
-        )
-        return project
+        return loaded.over(Database(home.database), home, reading=False)
 
-    def _launch(self, project: Project, plan: Plan, prefix: str, order: Order) -> dict[str, Any]:
+    def _launch(
+        self,
+        project: Project,
+        plan: Plan,
+        prefix: str,
+        order: Order,
+        *,
+        carried_on: bool = False,
+    ) -> dict[str, Any]:
         """Launch what waits for nothing else, and keep what does for later."""
         nodes = Nodes(project.graph, Snapshot(utc_now(), dynamic=project.dynamic_keys()))
-        builds = {step.node for step in plan.steps if step.action is Action.BUILD}
-        parts = [_builds(part) for part in first_slices(project.graph, nodes, plan)]
+        builds = {step.node for step in plan.builds}
+        parts = [part.builds for part in first_slices(project.graph, nodes, plan)]
         parts = [steps for steps in parts if steps]
         now = {step.node for steps in parts for step in steps}
         later = frozenset(builds - now).union(each.node for each in plan.deferred)
@@ -181,6 +181,7 @@ class Launcher:
         if later:  # kept before: who launches may be killed in between
             orders.keep(replace(order, runs=(), later=later | now), taken=True)
         launched: list[dict[str, Any]] = []
+        left = later | now
         try:
             for steps in parts:
                 keys = sorted({project.event_log.key(step.node.asset) for step in steps})
@@ -188,23 +189,29 @@ class Launcher:
                 _note(project, run_id, steps)
                 assets = sorted({step.node.asset for step in steps})
                 launched.append({"id": run_id, "url": f"{prefix}/runs/{run_id}", "assets": assets})
+                left -= {step.node for step in steps}
         except ExamlopsError:
-            orders.end(order)
+            if carried_on:
+                runs = tuple(r["id"] for r in launched)
+                orders.keep(replace(order, runs=runs, later=left), taken=True)
+            else:  # who asked is told, and may ask again
+                orders.forget(order)
             raise
         order = replace(order, runs=tuple(r["id"] for r in launched), later=later)
         if later:
             orders.keep(order)
         else:
             orders.end(order)
-        return {"runs": launched, "plan": plan_json(plan), "later": order.assets}
+        return {
+            "runs": launched,
+            "plan": plan_json(plan),
+            "later": order.assets,
+            "order": order.id if later else None,
+        }
 
 
 def _order(names: Sequence[str], partition: str | None = None, *, due: bool = False) -> Order:
     return Order(secrets.token_hex(16), tuple(names), partition, due, (), frozenset(), utc_now())
-
-
-def _builds(part: Plan) -> list[Step]:
-    return [step for step in part.steps if step.action is Action.BUILD]
 
 
 def _note(project: Project, run_id: str, steps: Sequence[Step]) -> None:

@@ -78,7 +78,6 @@ class Moments:
     def __init__(self, loaded: Project, instance: DagsterInstance) -> None:
         self._instance = instance
         self._loaded = loaded
-        self._code_versions = loaded.code_versions
         self._database = Untouched(loaded.home.database)
         self._marks = Marks(loaded.home, self._database, instance)
         self._lock = threading.Lock()
@@ -131,13 +130,7 @@ class Moments:
         declared = Catalog(self._database).all()
         if self._project is not None and declared == self._declared:
             return self._project
-        project = Project(self._loaded.home, self._loaded.modules)
-        project.__dict__.update(
-            database=self._database,
-            in_code=self._loaded.in_code,
-            fingerprints=self._loaded.fingerprints,
-            code_versions=self._code_versions,
-        )
+        project = self._loaded.over(self._database)
         log = EventLog(self._instance, self._database, project.graph)
         project.__dict__["event_log"] = log
         self._declared = declared

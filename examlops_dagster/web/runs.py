@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from dagster import AssetKey
+from dagster import AssetKey, DagsterError
 from dagster._core.workspace.context import IWorkspaceProcessContext
 from dagster_graphql.schema import create_schema
 from graphene import Schema
@@ -27,6 +27,9 @@ mutation($parameters: ExecutionParams!) {
 }
 """
 
+_MAY_PASS = ("PythonError", "InvalidSubsetError")
+"""What Dagster answers for whatever goes wrong in it, while it asks a code server for the job too."""
+
 
 class RefusedError(ExamlopsError):
     """A request that the server understood, and does not carry out.
@@ -35,11 +38,14 @@ class RefusedError(ExamlopsError):
     ----------
     code
         HTTP status.
+    transient
+        Whether the same request may succeed later.
     """
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: int, text: str, *, transient: bool = False) -> None:
         super().__init__(text)
         self.code = code
+        self.transient = transient
 
 
 class Runs:
@@ -66,8 +72,15 @@ class Runs:
         RefusedError
             If no code location holds them.
         LaunchError
-            If Dagster does not launch it.
+            If Dagster does not launch it; ``transient=True`` where something is away, such as the
+            code server.
         """
+        try:
+            return self._launch(keys, tags)
+        except DagsterError as error:
+            raise LaunchError(f"Dagster did not launch the run: {error}", transient=True) from error
+
+    def _launch(self, keys: Sequence[AssetKey], tags: Mapping[str, str]) -> str:
         with self._context.create_request_context() as context:
             location, repository = _where(context, keys[0])
             parameters = {
@@ -90,11 +103,15 @@ class Runs:
                 )
             )
         if answer.errors:
-            raise LaunchError(f"Dagster did not launch the run: {answer.errors[0].message}")
+            reason = answer.errors[0].message
+            raise LaunchError(f"Dagster did not launch the run: {reason}", transient=True)
         found = (answer.data or {}).get("launchPipelineExecution", {})
         if "run" not in found:
-            reasons = found.get("message") or found.get("errors") or found.get("__typename")
-            raise LaunchError(f"Dagster did not launch the run: {reasons}")
+            kind = found.get("__typename")
+            reasons = found.get("message") or found.get("errors") or kind
+            raise LaunchError(
+                f"Dagster did not launch the run: {reasons}", transient=kind in _MAY_PASS
+            )
         return str(found["run"]["runId"])
 
 
@@ -106,6 +123,7 @@ def _where(context: Any, key: AssetKey) -> tuple[str, str]:
             409,
             f"no code location that Dagster has loaded holds {key.to_user_string()} → look at "
             "Deployment in its UI, and at workspace.yaml",
+            transient=True,
         )
     handle = graph.get(key).resolve_to_singular_repo_scoped_node().repository_handle
     return handle.location_name, handle.repository_name

@@ -8,6 +8,7 @@ from typing import Any
 from examlops_dagster.core.declarations import NodeType
 from examlops_dagster.core.plan import Action
 from examlops_dagster.core.verdicts import State
+from examlops_dagster.ledger.orders import OrderState
 
 Schema = dict[str, Any]
 
@@ -86,6 +87,19 @@ _PLAN = {
     "skipped": _TEXTS,
     "blocked": {"type": "array", "items": _object(_BLOCKED)},
 }
+_ORDER: dict[str, Schema] = {
+    "id": _TEXT,
+    "names": _TEXTS,
+    "partition": _or_null("string"),
+    "state": _words(state.value for state in OrderState),
+    "runs": {"type": "array", "items": _object({"id": _TEXT, "url": _TEXT})},
+    "later": _TEXTS,
+    "why": _or_null("string"),
+    "failures": _NUMBER,
+    "nextAt": _or_null("string"),
+    "askedAt": _TEXT,
+    "endedAt": _or_null("string"),
+}
 SCHEMAS: dict[str, Schema] = {
     "Anything": {"type": "object"},
     "Error": _object({"error": _TEXT}),
@@ -108,6 +122,7 @@ SCHEMAS: dict[str, Schema] = {
             "lastJob": {"oneOf": [{"type": "object"}, {"type": "null"}]},
             "sinks": {"type": "array", "items": {"type": "object"}},
             "aliases": _TEXTS,
+            "order": {"oneOf": [ref("Order"), {"type": "null"}]},
             "links": _object({"asset": _or_null("string"), "run": _or_null("string")}),
             "codeIsOlder": _BOOLEAN,
         }
@@ -134,6 +149,8 @@ SCHEMAS: dict[str, Schema] = {
             "daemon": _words(("running", "ended", "off")),
         }
     ),
+    "Order": _object(_ORDER),
+    "Orders": _object({"orders": {"type": "array", "items": ref("Order")}}),
     "RunRequest": _object({}, {"names": _TEXTS}),
     "Launched": _object(
         {
@@ -143,6 +160,7 @@ SCHEMAS: dict[str, Schema] = {
             },
             "plan": ref("Plan"),
             "later": _TEXTS,
+            "order": _or_null("string"),
             "refused": _TEXTS,
         }
     ),

@@ -29,6 +29,7 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget, WorkspaceLo
 from examlops_dagster.errors import UsageError
 from examlops_dagster.ledger.event_log.instance import open_instance
 from examlops_dagster.project import Project
+from examlops_dagster.settings import API_TOKEN
 from examlops_dagster.store.engine import Database
 from examlops_dagster.store.migrations import migrate
 from examlops_dagster.web.later import Later
@@ -37,7 +38,6 @@ from examlops_dagster.web.moment import Moments
 from examlops_dagster.web.processes import Watched, daemon_command
 from examlops_dagster.web.server import ExamlopsWebserver, Site
 
-TOKEN_VARIABLE = "EXAMLOPS_API_TOKEN"  # noqa: S105 - the name of a variable
 GRACE_SECONDS = 10
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -141,7 +141,7 @@ def serve(
         site = Site(
             moments,
             launcher,
-            token=project.home.environment.get(TOKEN_VARIABLE) or None,
+            token=project.home.environment.get(API_TOKEN) or None,
             read_only=served.read_only,
             daemon=lambda: daemon.state if daemon is not None else "off",
         )
@@ -241,7 +241,7 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def _prepare(project: Project) -> None:
-    """Make the home and the tables: from here on GET finds all that it needs, and writes nothing."""
+    """Make the home and the tables: from here on GET finds all it needs, and writes nothing."""
     project.make_home()
     database = Database(project.home.database)
     migrate(database)

@@ -112,6 +112,8 @@ class _Routes:
             Route("/api/assets/{name:text}", self._read(self._asset)),
             Route("/api/plan", self._read(self._plan)),
             Route("/api/aliases/{name:text}", self._read(self._alias)),
+            Route("/api/orders", self._read(self._orders)),
+            Route("/api/orders/{id:text}", self._read(self._order)),
             Route("/api/health", self._read(self._health)),
             Route("/api/openapi.json", self._read(self._description)),
             Route("/api/run", self._run, methods=["POST"]),
@@ -146,6 +148,14 @@ class _Routes:
 
     def _alias(self, request: Request) -> Response:
         found = api.alias(self._site.moments.now(), request.path_params["name"])
+        return tagged(request, as_bytes(found), JSON)
+
+    def _orders(self, request: Request) -> Response:
+        found = api.orders(self._site.moments.now(), self._prefix)
+        return tagged(request, as_bytes(found), JSON)
+
+    def _order(self, request: Request) -> Response:
+        found = api.order(self._site.moments.now(), request.path_params["id"], self._prefix)
         return tagged(request, as_bytes(found), JSON)
 
     def _health(self, request: Request) -> Response:

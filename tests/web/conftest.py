@@ -1,19 +1,9 @@
 """One server for all that only asks; others of their own for what ends or refuses."""
 
 import pytest
-from homes import Homestead
-from served import TOKEN, Served
+from served import TOKEN, Served, until
 
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("template") / "home"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        home = Homestead(folder, monkeypatch)
-        home.states()
-        assert home.instance
-        home.close()
-    return folder
+from examlops_dagster.ledger.orders import Orders
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +13,20 @@ def served(tmp_path_factory, template):
         found.start("--no-daemon", EXAMLOPS_API_TOKEN=TOKEN)
         yield found
         found.close()
+
+
+@pytest.fixture
+def at_rest(served):
+    """Wait for the runs that another test has asked for: they change what this one looks at."""
+    project = served.home.project()
+    orders = Orders(project.database)
+
+    def rests():
+        runs = served.home.instance.get_runs()
+        return not orders.open() and all(run.is_finished for run in runs)
+
+    until(rests, served.log.read_text)
+    project.close()
 
 
 @pytest.fixture

@@ -5,7 +5,10 @@ import time
 from urllib.parse import quote
 
 import pytest
+from needs import library
 from served import ODD, TOKEN, content_of, until
+
+pytestmark = pytest.mark.usefixtures("at_rest")
 
 FACTS = {
     "name", "kind", "description", "version", "lastMaterializedAt", "deps", "dependents", "fresh",
@@ -102,12 +105,13 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(served):
 
 def test_a_warm_answer_takes_no_snapshot(served):
     served.ask("/api/assets")
-    spent = []
-    for _ in range(20):
+
+    def seconds():
         started = time.perf_counter()
         served.ask("/api/assets")
-        spent.append(time.perf_counter() - started)
-    assert min(spent) < 0.1  # the quickest, for a busy machine
+        return time.perf_counter() - started
+
+    until(lambda: seconds() < 0.1)  # once is enough, for a busy machine
 
 
 def test_an_alias_names_who_writes_and_reads_it(served):
@@ -132,7 +136,7 @@ def test_health_names_the_version_and_the_daemon(served):
 
 
 def test_the_answers_are_as_their_description_says(served):
-    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema = library("jsonschema")
     document = served.ask("/api/openapi.json")
     for path, schema in (
         ("/api/assets", "Assets"), (f"/api/assets/{quote(ODD)}", "AssetDetail"),

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from homes import CHAIN, INSTANCE, Homestead
 
-from examlops_dagster.ledger.builds import utc_now
+from examlops_dagster.clock import utc_now
 from examlops_dagster.web.moment import Moments
 from examlops_dagster.web.untouched import Untouched
 

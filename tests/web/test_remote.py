@@ -7,6 +7,8 @@ import sys
 import pytest
 from served import ODD, TOKEN, until
 
+pytestmark = pytest.mark.usefixtures("at_rest")
+
 COMMANDS = (
     ("assets", "status"), ("assets", "status", "--json"), ("assets", "status", "by/part"),
     ("assets", "status", "by/part", "--partition", "b", "--json"), ("assets", "status", ODD),
@@ -70,7 +72,7 @@ def test_neither_dagster_nor_a_project_is_imported(served):
         [sys.executable, "-X", "importtime", "-m", "examlops_dagster.cli", "--url", served.url,
          "assets", "status"],
         cwd=served.folder, env=served.environment(), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert not {"dagster", "sqlite3", "urllib.request", "examlops_dagster.project"} & names

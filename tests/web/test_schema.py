@@ -31,7 +31,7 @@ def test_schemathesis_finds_no_server_error(served):
         @given(case=operation.as_strategy())
         def ask(case):
             sent = headers if case.method == "POST" else {}
-            case.call_and_validate(base_url=served.url, headers=sent, checks=checks, timeout=60)
+            case.call_and_validate(base_url=served.url, headers=sent, checks=checks, timeout=120)
 
         ask()
         tried.add(operation.label)

@@ -25,7 +25,6 @@ def lasting(**upstream):
     (HERE / "began").touch()
     while not (HERE / "go").exists():
         time.sleep(0.05)
-    time.sleep(3)
     return 1
 """
 RELOAD = "mutation { reloadWorkspace { __typename } }"
@@ -100,10 +99,10 @@ def test_the_daemon_is_watched_and_sigterm_lets_runs_end(tmp_path, monkeypatch, 
     found.start()
     try:
         assert found.ask("/api/run", method="POST", code=403)["error"].startswith("this server")
-        [first] = daemons(found)
+        [first] = until(lambda: daemons(found), found.log.read_text)
         os.kill(first, signal.SIGKILL)
         until(lambda: daemons(found) not in ([], [first]), found.log.read_text)
-        assert found.ask("/api/health")["daemon"] == "running"
+        until(lambda: found.ask("/api/health")["daemon"] == "running", found.log.read_text)
         until((found.folder / "began").exists, found.log.read_text)  # the daemon asked for it
         assert found.detail("lasting")["state"] == "running"
         text = (found.folder / "pipeline.py").read_text()
@@ -112,8 +111,12 @@ def test_the_daemon_is_watched_and_sigterm_lets_runs_end(tmp_path, monkeypatch, 
         assert "was edited after this server loaded it" in " ".join(
             found.answer("/build/assets").text.split()
         )
-        (found.folder / "go").touch()
-        assert found.stop() == 0
+
+        def let_it_end():
+            until(lambda: "Ending ..." in found.log.read_text(), found.log.read_text)
+            (found.folder / "go").touch()
+
+        assert found.stop(let_it_end) == 0
         [run] = found.home.instance.get_runs()
         assert run.status.value == "SUCCESS", found.log.read_text()
         assert found.home.endings("lasting") == ["succeeded"]
@@ -123,14 +126,14 @@ def test_the_daemon_is_watched_and_sigterm_lets_runs_end(tmp_path, monkeypatch, 
 
 def test_nothing_lives_on_when_it_is_killed(fresh_site):
     fresh_site.start()
+    [daemon] = until(lambda: daemons(fresh_site), fresh_site.log.read_text)
     children = psutil.Process(fresh_site.process.pid).children(recursive=True)
-    [daemon] = daemons(fresh_site)
     others = [child for child in children if child.pid != daemon and _words(child)]
     # a code server ends by itself when it misses the web server's heartbeat for 45 s
     assert all("--heartbeat" in _words(child) for child in others if "dagster" in _words(child))
     fresh_site.process.kill()
     fresh_site.process.wait()
-    until(lambda: not is_alive(daemon), seconds=30)
+    until(lambda: not is_alive(daemon))
     for child in others:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
