@@ -35,7 +35,7 @@ def exa(folder, *arguments):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -61,7 +61,7 @@ def test_the_snapshots_are_what_the_commands_print(tmp_path):
             assert result.returncode == 0, result.stderr
             assert result.stdout.strip() == expected.strip(), command
         else:
-            subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=60, check=True)
+            subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=300, check=True)
 
 
 def test_the_declarations_load_and_build(tmp_path):
@@ -73,6 +73,21 @@ def test_the_declarations_load_and_build(tmp_path):
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "report.json").is_file()
     assert "jobs_daily (3 partitions)" in built.stdout
+
+
+def test_the_policy_holds_back_what_the_command_beside_it_asks_for(tmp_path):
+    [module] = blocks(section("transcript"), "python")
+    (tmp_path / "pipeline.py").write_text(module, encoding="utf-8")
+    [policy] = blocks(README, "yaml")
+    (tmp_path / "policy.yaml").write_text(policy, encoding="utf-8")
+    [command] = re.findall(
+        r"^\$ exa (assets materialize .* --resources gpus=8.*)$", README, re.MULTILINE
+    )
+    exa(tmp_path, "init")
+    exa(tmp_path, "assets", "declare", "PM100")
+    held = exa(tmp_path, "-m", "pipeline", *command.split())
+    assert held.returncode == 1, held.stderr
+    assert "matched policy rule 'many-gpus'" in held.stderr
 
 
 def test_every_command_that_is_named_exists(tmp_path):
