@@ -1,4 +1,3 @@
-import importlib
 import os
 import signal
 import uuid
@@ -7,26 +6,13 @@ from datetime import datetime, timezone
 import pytest
 from clock import Clock
 from hypothesis import HealthCheck, settings
+from needs import IN_CI, lack, library
 
 from examlops_dagster.store.engine import Database
 from examlops_dagster.store.migrations import migrate
 
 POSTGRES = os.environ.get("EXAMLOPS_TEST_POSTGRES", "")
-IN_CI = os.environ.get("CI") == "true"
 ALONE = os.environ.get("EXAMLOPS_TEST_SLURM_ALONE") == "1"
-
-if IN_CI:  # what tests skip without elsewhere is installed there, or nothing passes
-    for library in (
-        "axe_playwright_python",
-        "numpy",
-        "pandas",
-        "playwright",
-        "psycopg",
-        "pyarrow",
-        "schemathesis",
-        "sklearn",
-    ):
-        importlib.import_module(library)
 
 # Started in the background by a script, a process ignores SIGINT, and all that it starts does too;
 # Dagster then gives SIGTERM the same fate.
@@ -111,9 +97,8 @@ def awkward_path(tmp_path):
 def postgres_url():
     """The URL of an empty schema of its own."""
     if not POSTGRES:
-        reason = "EXAMLOPS_TEST_POSTGRES is not set: no Postgres to test with"
-        (pytest.fail if IN_CI else pytest.skip)(reason)
-    psycopg = pytest.importorskip("psycopg")
+        lack("EXAMLOPS_TEST_POSTGRES is not set: no Postgres to test with")
+    psycopg = library("psycopg")
     schema = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(POSTGRES, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from homes import Homestead
 from jsonschema import Draft202012Validator
+from needs import IN_CI
 from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 
@@ -26,7 +27,7 @@ ENDS = ("COMPLETE", "FAIL", "ABORT")
 with_schemas = [
     pytest.mark.shared,
     pytest.mark.skipif(
-        not SCHEMAS.exists() and os.environ.get("CI") != "true",
+        not SCHEMAS.exists() and not IN_CI,
         reason="no OpenLineage schemas in ../shared/openlineage beside the checkout",
     ),
 ]

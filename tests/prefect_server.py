@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import urllib.error
 import urllib.request
 from contextlib import closing
 from pathlib import Path
+
+from ports import free_port
 
 START_SECONDS = 300  # five on a quiet machine
 STAYING_HOME = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
@@ -36,9 +37,7 @@ class PrefectServer:
                 closing(sqlite3.connect(self._database)) as ours,
             ):
                 theirs.backup(ours)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}/api"
         self._log = folder / "log"
         kept = {n: v for n, v in os.environ.items() if not n.startswith("PREFECT_")}

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import psutil
 from homes import PROGRAMS, Homestead
 
-READY_SECONDS = 60
+READY_SECONDS = 300  # only what hangs takes as long
 INSTANCE = """\
 telemetry:
   enabled: false
@@ -119,15 +119,16 @@ class Served:
         found = re.search(r"Serving (\S+)/build/assets", self.log.read_text())
         return found[1] if found else ""
 
-    def stop(self):
+    def stop(self, meanwhile=lambda: None):
         """End it as a service manager does; nothing of it may be left."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(60)
+            meanwhile()
+            code = self.process.wait(READY_SECONDS)
         finally:
             self.process.kill()
-            _, left = psutil.wait_procs(children, timeout=15)
+            _, left = psutil.wait_procs(children, timeout=60)
             for child in left:
                 child.kill()
         assert not left, self.log.read_text()
@@ -154,7 +155,7 @@ class Served:
         sent = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}{text}", sent, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=120) as response:
                 return Answer(response.status, response.headers, response.read().decode())
         except urllib.error.HTTPError as error:
             with error:
@@ -166,7 +167,7 @@ class Served:
     def exa(self, *words, code=0, **environment):
         done = subprocess.run(
             [PROGRAMS / "exa", *words], cwd=self.folder, env=self.environment(**environment),
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=90,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=READY_SECONDS,
         )  # fmt: skip
         assert code is None or done.returncode == code, done
         return done

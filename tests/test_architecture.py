@@ -11,10 +11,10 @@ import examlops_dagster
 PACKAGE = Path(examlops_dagster.__file__).parent
 
 TIERS = (
-    {"errors", "version"},
+    {"errors", "version", "settings"},
     {"core"},
-    {"formats"},
-    {"store", "fingerprint", "values", "home"},
+    {"formats", "misspelt"},
+    {"store", "fingerprint", "values", "home", "clock"},
     {
         "orchestrators",
         "schedulers",

@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from needs import IN_CI
 
 LOG = Path(__file__).parents[2] / "shared" / "data" / "NASA-iPSC-1993-3.1-cln.swf"
 JOBS_IN_LOG = 18_239
@@ -23,7 +24,7 @@ NOT_KNOWN = 5
 pytestmark = [
     pytest.mark.shared,
     pytest.mark.skipif(
-        not LOG.exists() and os.environ.get("CI") != "true",
+        not LOG.exists() and not IN_CI,
         reason=f"no {LOG.name} in ../shared/data beside the checkout",
     ),
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import wait_until
 
 from examlops_dagster.core.seams import Value
 from examlops_dagster.values import KEPT, FileValues, make_durable, write_atomically
@@ -184,6 +185,8 @@ def test_a_value_is_there_whole_or_not_at_all(tmp_path):
             [sys.executable, "-c", program, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         process.stdout.readline()
+        if pause:
+            wait_until(path.exists)
         time.sleep(pause)
         process.kill()
         process.communicate()

@@ -1,26 +1,13 @@
 """A real Chromium over a real `exa serve`."""
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
-from homes import Homestead
-from served import Served
+from needs import lack
+from served import READY_SECONDS, Served
 
-IN_CI = os.environ.get("CI") == "true"
 PICTURES = Path(__file__).parents[2] / ".screenshots"
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("template") / "home"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        home = Homestead(folder, monkeypatch)
-        home.states()
-        assert home.instance
-        home.close()
-    return folder
 
 
 @pytest.fixture
@@ -28,14 +15,15 @@ def browser():
     """Give a Chromium for one test: Playwright runs an event loop in this thread meanwhile."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if found is None:
-        reason = "no chromium: apt-get install chromium"
-        (pytest.fail if IN_CI else pytest.skip)(reason)
+        lack("no chromium: apt-get install chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         # as root, as CI runs, Chromium refuses its sandbox
         browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=found,
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+            timeout=READY_SECONDS * 1000,
         )
         yield browser
         browser.close()
@@ -71,7 +59,7 @@ def page(browser, request):
     """Give a page on which nothing may go wrong; at the end its picture is kept."""
     context = browser.new_context(viewport={"width": 1500, "height": 950})
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(READY_SECONDS * 1000)
     wrong = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on(

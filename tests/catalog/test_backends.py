@@ -160,7 +160,7 @@ def test_an_upload_that_was_killed_goes_on_and_there_was_no_half_revision(
     folder = files(**{f"f{n}": f"content {n}" for n in range(6)})
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, folder, tmp_path / "hashes", "4"],
-        cwd=ROOT, timeout=60, check=False,
+        cwd=ROOT, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL
     content = read(folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from needs import library
 
 from examlops_dagster.catalog.content import Content, File, read_content, scan
 from examlops_dagster.catalog.hash_cache import HashCache
@@ -204,7 +205,8 @@ def test_a_file_that_was_touched_is_read_again(read, files):
     assert meter.done == 1
 
 
-def test_a_file_that_was_just_written_is_not_trusted(read, files):
+def test_a_file_that_was_just_written_is_not_trusted(read, files, monkeypatch):
+    monkeypatch.setattr("examlops_dagster.catalog.content.RACY_SECONDS", 600)
     folder = files(a="1")
     os.utime(folder / "a")
     read(folder)
@@ -357,7 +359,7 @@ def test_many_files_are_listed_in_the_order_of_their_bytes(files):
 
 
 def test_columns_and_rows_of_parquet_are_read(read, files):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa, pq = library("pyarrow"), library("pyarrow.parquet")
     folder = files(README="words")
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), folder / "one.parquet")
     pq.write_table(pa.table({"a": [1.5], "c": [True]}), folder / "two.PQ")
@@ -380,7 +382,7 @@ def test_without_parquet_there_is_no_schema(read, files):
 
 
 def test_a_parquet_that_cannot_be_read_is_content_all_the_same_and_told(read, files):
-    pytest.importorskip("pyarrow")
+    library("pyarrow")
     found = read(files(**{"a.parquet": "no parquet"}))
     assert found.row_count is None
     assert found.columns is None
@@ -391,7 +393,7 @@ def test_a_parquet_that_cannot_be_read_is_content_all_the_same_and_told(read, fi
 def test_without_pyarrow_the_revision_is_the_same_and_the_gap_is_told(
     read, files, monkeypatch, tmp_path
 ):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa, pq = library("pyarrow"), library("pyarrow.parquet")
     folder = files(a="1")
     pq.write_table(pa.table({"a": [1]}), folder / "one.parquet")
     first = read(folder)

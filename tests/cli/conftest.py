@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 from command import COMMAND
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 300  # only what hangs takes as long
 
 SEED = """\
 from examlops_dagster import asset
@@ -57,7 +57,7 @@ class Started:
             self._process = subprocess.Popen(
                 argv,
                 cwd=folder,
-                env=environment,
+                env={**environment, "PYTHONFAULTHANDLER": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -85,7 +85,12 @@ class Started:
 
     def finish(self, code=0):
         """Wait for its end, and see that its exit code is the expected one."""
-        self._process.wait(LIMIT_SECONDS)
+        try:
+            self._process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGABRT)  # it says where each of its threads is
+            self._process.wait()
+            pytest.fail(f"it hung; {self._out.read_text()} {self._err.read_text()}")
         done = Done(self._process.returncode, self._out.read_text(), self._err.read_text())
         assert code is None or done.code == code, done
         return done
@@ -148,6 +153,13 @@ class Exa:
         path = self.folder / name
         path.write_text(textwrap.dedent(text), encoding="utf-8")
         return path
+
+    def apart(self, pipeline, cache):
+        """Write a pipeline, and take a cache of its own: the jobs of its mock count from 1."""
+        cache.mkdir()
+        self._cache = cache
+        self.write("pipeline.py", pipeline)
+        self.write("pyproject.toml", '[tool.examlops]\nmodules = ["pipeline"]\n')
 
     def lines(self, name):
         """Give the lines that functions have added to a file; none where there is no file."""

@@ -28,14 +28,11 @@ def local():
 
 
 @pytest.fixture
-def mock(exa, tmp_path, monkeypatch):
+def mock(exa, tmp_path):
     """A project with a mock cluster of its own."""
-    cache = tmp_path / "cache of its own"
-    cache.mkdir()
-    monkeypatch.setattr(exa, "_cache", cache)
-    exa.write("pipeline.py", PIPELINE)
-    exa.write("pyproject.toml", '[tool.examlops]\nmodules = ["pipeline"]\n')
-    return exa
+    exa.apart(PIPELINE, tmp_path / "cache of its own")
+    yield exa
+    exa.write("quick", "")  # no job outlives its test
 
 
 def test_it_returns_with_the_first_job_and_the_request_goes_on(mock):

@@ -1,11 +1,10 @@
 """Builds as jobs from the command line, on the mock scheduler, in real processes."""
 
-import os
 import signal
 from pathlib import Path
 
 import pytest
-from waiting import until_prunable, wait_until
+from waiting import is_alive, until_prunable, wait_until
 
 MOCK = {"EXAMLOPS_HPC_SCHEDULER": "mock"}
 
@@ -31,7 +30,7 @@ def model(table, **upstream):
     print("model on stdout")
     print("model on stderr", file=sys.stderr)
     (HERE / "building").write_text(str(os.getpid()))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while (HERE / "slow").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     if (HERE / "bad").exists():
@@ -43,13 +42,9 @@ def model(table, **upstream):
 
 
 @pytest.fixture
-def mock(exa, tmp_path, monkeypatch):
+def mock(exa, tmp_path):
     """A project with a mock cluster of its own, whose jobs are numbered from 1."""
-    cache = tmp_path / "cache of its own"
-    cache.mkdir()
-    monkeypatch.setattr(exa, "_cache", cache)
-    exa.write("pipeline.py", PIPELINE)
-    exa.write("pyproject.toml", '[tool.examlops]\nmodules = ["pipeline"]\n')
+    exa.apart(PIPELINE, tmp_path / "cache of its own")
     exa("assets", "declare", "PM100")
     return exa
 
@@ -79,10 +74,13 @@ def test_without_jobs_it_says_so(exa):
 
 
 def test_a_slice_is_built_as_jobs_that_are_listed_with_their_logs(mock):
-    done = materialize(mock)
+    mock.write("slow", "")
+    command = start(mock)
+    command.until("model: job 2 on mock → RUNNING")
+    (mock.folder / "slow").unlink()
+    done = command.finish()
     assert "Materialized model: rebuilt PM100, features, model\n" in done.out
     assert "model: submitted job 2 on mock" in done.err
-    assert "model: job 2 on mock → RUNNING" in done.err
     second, first = jobs(mock)
     assert (first["model"], first["state"], first["job_id"]) == ("asset:features", "COMPLETED", "1")
     assert (second["model"], second["state"], second["gpus"]) == ("asset:model", "COMPLETED", 4)
@@ -149,10 +147,11 @@ def test_ctrl_c_cancels_the_job_and_a_sigterm_leaves_it(mock):
     mock.write("slow", "")
     command = start(mock)
     pid = int(command.until_file("building"))
+    wait_until(lambda: jobs(mock)[0]["state"] == "RUNNING")
     command.send(signal.SIGTERM)
     command.finish(code=None)
     assert "job 2 on mock is left running → exa hpc logs 2 --follow" in command.finish(None).err
-    os.kill(pid, 0)  # it still runs
+    assert is_alive(pid)
     assert mock.states()["model"] != "failed"  # a detach is not an attempt
     assert jobs(mock)[0]["state"] == "RUNNING"
     again = start(mock)
@@ -160,8 +159,7 @@ def test_ctrl_c_cancels_the_job_and_a_sigterm_leaves_it(mock):
     again.send(signal.SIGINT)
     done = again.finish(code=130)
     assert "model: job 2 on mock is gone (CANCELLED)" in done.err
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    wait_until(lambda: not is_alive(pid))
     assert jobs(mock)[0]["state"] == "CANCELLED"
     assert mock.lines("calls") == []
 

@@ -21,7 +21,8 @@ HERE = Path(__file__).parent
 @asset("parts/all-of.them")
 def model():
     (HERE / "building").write_text(str(os.getpid()))
-    while (HERE / "slow").exists():
+    deadline = time.monotonic() + 600
+    while (HERE / "slow").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     return 1
 
@@ -35,13 +36,9 @@ NAME = "parts/all-of.them"
 
 
 @pytest.fixture
-def mock(exa, tmp_path, monkeypatch):
+def mock(exa, tmp_path):
     """A project with a mock cluster of its own, whose jobs are numbered from 1."""
-    cache = tmp_path / "cache of its own"
-    cache.mkdir()
-    monkeypatch.setattr(exa, "_cache", cache)
-    exa.write("pipeline.py", PIPELINE)
-    exa.write("pyproject.toml", '[tool.examlops]\nmodules = ["pipeline"]\n')
+    exa.apart(PIPELINE, tmp_path / "cache of its own")
     return exa
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fluxes import FAKES
-from waiting import wait_until
+from waiting import slowness, wait_until
 
 PIPELINE = """\
 import time
@@ -96,6 +96,16 @@ class Site:
         [row] = done.json
         return row, done.err
 
+    def asked_job(self):
+        """Give the job as Flux sees it now; on a busy machine its answer may come too late."""
+
+        def asked():
+            self.forget_the_last_answer()
+            row, told = self.job()
+            return None if told else row
+
+        return wait_until(asked)
+
 
 @pytest.fixture
 def site(exa, tmp_path):
@@ -107,12 +117,10 @@ def site(exa, tmp_path):
 
 def test_what_became_of_a_job_is_shown_and_left_to_the_next_request(site):
     site.leave_a_job()
-    site.forget_the_last_answer()
-    row, told = site.job()
-    assert (row["state"], row["hosts"], told) == ("RUNNING", "node1", "")
+    row = site.asked_job()
+    assert (row["state"], row["hosts"]) == ("RUNNING", "node1")
     site.lose_the_nodes()
-    site.forget_the_last_answer()
-    row, told = site.job()
+    row = site.asked_job()
     assert row["state"] == "NODE_FAIL"
     assert "the scheduler says NODE_FAIL" in row["reason"]
     assert row["reason"].endswith("; the next request for it records that")
@@ -139,7 +147,7 @@ def test_a_scheduler_that_does_not_answer_holds_the_list_up_for_seconds_only(sit
     site.answer_with("exec sleep 600")
     began = time.monotonic()
     row, told = site.job()
-    assert time.monotonic() - began < LIMIT_SECONDS
+    assert time.monotonic() - began < LIMIT_SECONDS * slowness()
     assert row == recorded
     assert "flux gave no answer within 5 s; states are those of the last answer" in told
     row, told = site.job()  # and it is not asked again at once

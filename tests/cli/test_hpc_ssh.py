@@ -26,22 +26,19 @@ HERE = Path(__file__).parent
 @asset(deps=["PM100"], resources={"cpus_per_task": 2})
 def features(**upstream):
     print("features from", upstream, flush=True)
-    while (HERE / "slow").exists():
+    deadline = time.monotonic() + 600
+    while (HERE / "slow").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     return {"read": upstream["PM100"]}
 """
 
 
 @pytest.fixture
-def project(exa, tmp_path, monkeypatch):
+def project(exa, tmp_path):
     """A project whose jobs are copied to another host."""
     (tmp_path / "server").mkdir()
     server = SshServer(tmp_path / "server")
-    cache = tmp_path / "cache of its own"
-    cache.mkdir()
-    monkeypatch.setattr(exa, "_cache", cache)
-    exa.write("pipeline.py", PIPELINE)
-    exa.write("pyproject.toml", '[tool.examlops]\nmodules = ["pipeline"]\n')
+    exa.apart(PIPELINE, tmp_path / "cache of its own")
     exa("assets", "declare", "PM100")
     exa.server = server
     exa.there = tmp_path / "work there"
@@ -96,9 +93,14 @@ def test_a_running_job_shows_its_logs_and_can_be_cancelled_only_there(project):
     job_id = the_job(project)["job_id"]
     wait_until(lambda: "features from" in over_ssh(project, "hpc", "logs", job_id).out)
     elsewhere = project("hpc", "cancel", job_id, code=2)
-    assert "the job was submitted over SSH to 127.0.0.1 → set EXAMLOPS_HPC_SSH_HOST=" in (
-        elsewhere.err
-    )
+    port = project.server.port
+    assert (
+        f"the job was submitted over SSH to 127.0.0.1:{port} → set "
+        f"EXAMLOPS_HPC_SSH_HOST=127.0.0.1 EXAMLOPS_HPC_SSH_PORT={port}\n"
+    ) in elsewhere.err
+    for words in (("cancel",), ("logs",), ("logs", "--follow")):
+        tunnel = over_ssh(project, "hpc", *words, job_id, code=2, EXAMLOPS_HPC_SSH_PORT="2299")
+        assert f"127.0.0.1:{port} → set EXAMLOPS_HPC_SSH_PORT={port}\n" in tunnel.err
     assert "Cancelled job" in over_ssh(project, "hpc", "cancel", job_id).out
     assert "CANCELLED" in command.finish(code=1).err
     assert the_job(project)["state"] == "CANCELLED"

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from waiting import is_alive, wait_until
+from waiting import is_alive, slowness, wait_until
 
 PIPELINE = """\
 import os
@@ -24,7 +24,7 @@ def features(**upstream):
 def model(**upstream):
     if not (HERE / "quick").exists():
         (HERE / "building").write_text(str(os.getpid()))
-        time.sleep(120)
+        time.sleep(600)
     return 2
 
 
@@ -54,8 +54,8 @@ def test_ctrl_c_ends_the_build_and_leaves_what_was_built_before(exa):
     interrupted = time.monotonic()
     command.send(signal.SIGINT)
     done = command.finish(code=130)
-    assert time.monotonic() - interrupted < 15
-    wait_until(lambda: not is_alive(worker), 10)
+    assert time.monotonic() - interrupted < 15 * slowness()
+    wait_until(lambda: not is_alive(worker))
     assert done.out == ""
     assert done.is_quiet
     assert "Interrupted; what was built stays recorded." in done.err
@@ -77,12 +77,11 @@ def test_a_command_that_is_killed_leaves_a_slice_that_can_be_built_again(exa):
     worker = int(command.until_file("building"))
     command.send(signal.SIGKILL)
     command.finish(code=-signal.SIGKILL)
-    wait_until(lambda: not is_alive(worker), 10)
+    wait_until(lambda: not is_alive(worker))
     assert exa.states()["model"] == "runnable_stale"  # neither running nor held
     exa.write("quick", "yes")
-    started = time.monotonic()
     again = exa("assets", "materialize", "report")
-    assert time.monotonic() - started < 30
+    assert "is being built by" not in again.err  # nobody waits for the dead
     assert again.out == (
         "Materialized report: rebuilt model, report\n  skipped (fresh): PM100, features\n"
     )

@@ -122,3 +122,18 @@ def test_a_relative_platform_db_is_below_the_home_wherever_the_command_is_given(
     assert exa("assets", "graph", PLATFORM_DB="data/own.db").out == "PM100 (source)\n"
     assert (exa.folder / "data" / "own.db").is_file()
     assert list(below.iterdir()) == []
+
+
+def test_init_below_a_home_tells_of_the_one_above_and_makes_another(home):
+    below = home.folder / "a" / "b"
+    below.mkdir(parents=True)
+    done = home("init", cwd=below)
+    assert done.out == f"Wrote dagster.yaml, workspace.yaml, .env, .gitignore in {below}\n"
+    assert f"There is a home above, {home.folder}: commands given in {below} and below" in done.err
+    assert home("assets", "graph", cwd=below).out.startswith("No assets declared")
+    assert home("init", cwd=below).err == ""
+    assert home("init", cwd=home.folder).err == ""
+
+
+def test_init_where_there_is_no_home_above_says_nothing_more(exa):
+    assert exa("init").err == ""

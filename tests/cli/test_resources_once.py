@@ -26,12 +26,8 @@ AS_JOBS = {"EXAMLOPS_HPC_SCHEDULER": "mock", "EXAMLOPS_ASSET_ORCHESTRATOR": "sch
 
 
 @pytest.fixture
-def cluster(exa, tmp_path, monkeypatch):
-    cache = tmp_path / "cache of its own"
-    cache.mkdir()
-    monkeypatch.setattr(exa, "_cache", cache)
-    exa.write("pipeline.py", PIPELINE)
-    exa.write("pyproject.toml", '[tool.examlops]\nmodules = ["pipeline"]\n')
+def cluster(exa, tmp_path):
+    exa.apart(PIPELINE, tmp_path / "cache of its own")
     exa("assets", "declare", "PM100")
     return exa
 
@@ -48,7 +44,7 @@ def test_the_assets_that_are_named_ask_for_it_and_their_ancestors_do_not(cluster
     cluster("assets", "materialize", "model", *words, **AS_JOBS)
     assert asked(cluster) == [
         {"gpus": 1},
-        {"gpus": "8", "time": "30m", "slurm": {"nice": 1, "nodelist": "n1,n2"}},
+        {"gpus": 8, "time": "30m", "slurm": {"nice": 1, "nodelist": "n1,n2"}},
     ]
     assert cluster("hpc", "jobs", "--json").json[0]["gpus"] == 8
     assert set(cluster.states().values()) == {"fresh"}

@@ -12,25 +12,6 @@ from examlops_dagster.core.declarations import closed_over, merge
 from examlops_dagster.core.declared import declaration_of, declarations_of
 
 
-@pytest.fixture
-def module(tmp_path, monkeypatch):
-    """Write a module of the user, and import it."""
-    monkeypatch.syspath_prepend(tmp_path)
-    written = []
-
-    def write(text, name="users_pipeline"):
-        path = tmp_path / f"{name}.py"
-        head = "from examlops_dagster import asset, sensor, sink, task, Dataset, DatasetAlias\n"
-        path.write_text(head + textwrap.dedent(text))
-        importlib.invalidate_caches()
-        written.append(name)
-        return importlib.import_module(name)
-
-    yield write
-    for name in written:
-        sys.modules.pop(name, None)
-
-
 def names_of(declarations):
     return [d.name for d in declarations]
 

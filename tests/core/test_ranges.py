@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import library
 
 from examlops_dagster.core.partitions import PartitionSpace, partitions
 from examlops_dagster.core.ranges import corners, keys_between, select_keys
@@ -63,7 +64,7 @@ def test_the_corners_hold_every_key_and_are_the_smallest_range_that_does(space, 
 
 @given(data=st.data())
 def test_ranges_are_read_as_dagster_reads_them(data):
-    dagster = pytest.importorskip("dagster")
+    dagster = library("dagster")
     theirs = dagster.MultiPartitionsDefinition(
         {
             "site": dagster.StaticPartitionsDefinition(list("xyz")),

@@ -3,9 +3,9 @@
 import pytest
 from worlds import XY, World, built, fails, names, says, source
 
+from examlops_dagster.core.failures import last_line, state_of
 from examlops_dagster.core.records import BuildState, Node
 from examlops_dagster.core.verdicts import State
-from examlops_dagster.core.walk import last_line, state_of
 from examlops_dagster.errors import (
     AssetBuildError,
     BuildCancelledError,

@@ -178,6 +178,26 @@ def settled(site):
     )
 
 
+def until_it_looked(site, times=2):
+    """Wait for whole ticks of the automation from here on, and for the runs that they request."""
+    now = time.time()
+
+    def looked():
+        states = site.home.instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+        ticks = [
+            tick
+            for state in states
+            if state.instigator_name == "keep_fresh"
+            for tick in site.home.instance.get_ticks(
+                state.instigator_origin_id, state.selector_id, after=now
+            )
+        ]
+        return sum(tick.status is not TickStatus.STARTED for tick in ticks) >= times
+
+    site.until(looked, "the ticks of the automation")
+    site.until(lambda: settled(site), "the runs that it asked for")
+
+
 def check_that_exactly_the_stale_slice_is_rebuilt_once(site):
     expected = sorted(["features", "model", "beside", "cells[a]", "cells[b]", "cells[c]"])
     kept = [*expected, "broken", "broken"]
@@ -189,12 +209,11 @@ def check_that_exactly_the_stale_slice_is_rebuilt_once(site):
     before = len(site.calls())
     site.home.advance("PM100")
     site.until(lambda: site.calls().count("model") == 2 and settled(site), "the stale slice")
-    time.sleep(6)  # two ticks and more, which must request nothing
+    until_it_looked(site)
     after = [name for name in site.calls()[before:] if name in set(kept)]
     assert after == ["features", "model"]
     assert site.calls().count("broken") == 2  # one attempt and one retry, however many ticks
     assert "pinned" not in site.calls()
-    assert settled(site)
 
 
 def followers(site):
@@ -221,7 +240,7 @@ def check_that_who_follows_an_alias_or_a_dataset_runs_once_for_each_batch(site):
             ),
             f"what follows {uris}",
         )
-        time.sleep(5)  # two ticks, which must request nothing more
+        until_it_looked(site)
         assert sorted(followers(site)[before:]) == expected
 
 
@@ -254,7 +273,7 @@ def start_backfill(site):
 
 
 def check_the_backfill(site):
-    site.until(lambda: backfilled(site), "the end of the backfill", 150)
+    site.until(lambda: backfilled(site), "the end of the backfill")
     assert backfilled(site) == "COMPLETED_FAILED"
     events = {event.partition: event for event in site.home.events("parts")}
     assert set(events) == {"a", "b"}
@@ -280,9 +299,9 @@ def test_the_plain_sensor_keeps_assets_fresh_and_schedules_survive(site_of):
     more = SCHEDULES.replace("MINUTE", str(minute))
     site = site_of(more, automation="sensor", probe_sensors=True)
     site.start_code_server()
-    site.start_daemon()
     site.start("exa", "exa", "-f", "defs.py", "run", "slow")  # a run that outlasts the next tick
     site.until(lambda: "slow" in site.calls(), "the long run")
+    site.start_daemon()
     check_that_exactly_the_stale_slice_is_rebuilt_once(site)
     check_that_who_follows_an_alias_or_a_dataset_runs_once_for_each_batch(site)
     check_one_catch_up_after_a_killed_daemon(site)
@@ -313,17 +332,19 @@ def check_one_catch_up_after_a_killed_daemon(site):
     site.until(lambda: "late" in site.calls() and settled(site), "the catch-up")
     site.kill("daemon")
     site.start_daemon()
-    time.sleep(12)
+    until_it_looked(site, 3)
     assert site.calls().count("late") == 1
 
 
 def ticks(site, name):
+    """Give the ticks of a schedule that have been evaluated."""
     state = instigator(site, f"{name}_schedule")
-    return site.home.instance.get_ticks(state.instigator_origin_id, state.selector_id)
+    found = site.home.instance.get_ticks(state.instigator_origin_id, state.selector_id)
+    return [tick for tick in found if tick.status is not TickStatus.STARTED]
 
 
 def check_that_a_tick_is_skipped_for_what_is_in_flight_alone(site):
-    site.until(lambda: "quick" in site.calls(), "the next minute", 75)
+    site.until(lambda: "quick" in site.calls(), "the next minute")
     site.until(lambda: ticks(site, "slow"), "the tick of the long job")
     assert site.calls().count("slow") == 1
     assert {tick.status for tick in ticks(site, "slow")} == {TickStatus.SKIPPED}

@@ -11,20 +11,6 @@ from dagster._core.storage.tags import GRPC_INFO_TAG, RESUME_RETRY_TAG
 
 from examlops_dagster import PipesSlurmClient
 
-SLOW = """\
-import os, pathlib, sys, time
-
-folder = pathlib.Path(sys.argv[1])
-(folder / f"started-{os.getpid()}").touch()
-deadline = time.monotonic() + 60
-while not (folder / "go").exists() and time.monotonic() < deadline:
-    time.sleep(0.05)
-from dagster_pipes import open_dagster_pipes
-with open_dagster_pipes() as pipes:
-    pipes.log.info("it went on")
-    pipes.report_asset_materialization({"pid": os.getpid()}, data_version="slow-1")
-"""
-
 
 @asset
 def slow(context, pipes_slurm: PipesSlurmClient):

@@ -3,7 +3,7 @@
 import sys
 import textwrap
 
-from dagster import DagsterEventType
+from dagster import DagsterEventType, MetadataValue
 
 from examlops_dagster.ledger.jobs import HpcJobs
 from examlops_dagster.store.engine import Database
@@ -113,9 +113,40 @@ with open_dagster_pipes() as pipes:
 say("log", message="after closed", level="INFO")
 """
 
+SLOW = """\
+import os, pathlib, sys, time
+
+folder = pathlib.Path(sys.argv[1])
+(folder / f"started-{os.getpid()}").touch()
+deadline = time.monotonic() + 600  # where a test left it
+while not (folder / "go").exists() and time.monotonic() < deadline:
+    time.sleep(0.05)
+from dagster_pipes import open_dagster_pipes
+with open_dagster_pipes() as pipes:
+    pipes.log.info("it went on")
+    pipes.report_asset_materialization({"pid": os.getpid()}, data_version="slow-1")
+"""
+
 
 def script(home, text, name="program.py"):
     return home.write(name, textwrap.dedent(text))
+
+
+def assert_squares(home, result, scheduler):
+    """Assert that all that ``DAGSTER_SLURM_SCRIPT`` says of 4 is known; give its event and job."""
+    assert result.success
+    [event] = home.events("squares")
+    assert event.metadata["total"] == MetadataValue.int(14)
+    assert event.metadata["report"] == MetadataValue.url("https://example.org/report")
+    assert event.metadata["notes"] == MetadataValue.md("**good**")
+    assert event.metadata["examlops/scheduler"] == MetadataValue.text(scheduler)
+    assert event.tags["dagster/data_version"] == "squares-4"
+    [check] = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed) == ("not_empty", True)
+    assert any("processing squares on" in text for _, text in lines_of(home, result))
+    [row] = jobs_of(home)
+    assert (row.state, row.node.asset, row.run_id) == ("COMPLETED", "squares", result.run_id)
+    return event, row
 
 
 def asset_of(home, argv, *, name="told", orchestrator="scheduler", more=""):

@@ -7,11 +7,8 @@ from dagster import DagsterInstance, Definitions, asset
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.storage.tags import GRPC_INFO_TAG, RESUME_RETRY_TAG
-from pipes_plain import SLOW
 
 from examlops_dagster import PipesFluxClient, waiting_executor
-
-__all__ = ["SLOW"]
 
 COUNT = 2
 

@@ -46,17 +46,17 @@ def test_a_scheduled_node_that_was_never_built_keeps_to_its_budget(home, form):
         """\
         from examlops_dagster import Schedule, asset
 
-        @asset(freshness=Schedule("0 * * * *"), timeout_seconds=None)
-        def hourly():
+        @asset(freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
+        def monthly():
             raise ValueError("no luck")
         """
     )
     kept = Automation(home, module, form)
     assert kept.requested() == []
-    home.sql("UPDATE first_seen SET seen_at = seen_at - 7200")
+    home.sql("UPDATE first_seen SET seen_at = seen_at - 86400 * 40")
     assert [r.success for r in kept.tick()] == [False]
     assert kept.requested() == []
-    assert home.states(module)["hourly"] == "failed"
+    assert home.states(module)["monthly"] == "failed"
 
 
 def test_a_run_that_never_reaches_a_body_is_requested_three_times(home, form):

@@ -119,7 +119,7 @@ def killed(tmp_path, monkeypatch, template):
     def kill(target, together=1):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", KILLER, tmp_path, target, str(together)],
-            cwd=home.folder, capture_output=True, text=True, check=False, timeout=120,
+            cwd=home.folder, capture_output=True, text=True, check=False, timeout=1800,
         )  # fmt: skip
         assert done.returncode == 0, done
         count = len(done.stdout.split("\n")) - 2

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from ticks import Automation, place
 
-MINUTELY = """\
+MONTHLY = """\
 from examlops_dagster import Schedule, asset, sensor, task
 
 
-@sensor(freshness=Schedule("0 * * * *"), timeout_seconds=None)
+@sensor(freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
 def inbox():
     return True, ["a.csv"]
 
@@ -25,7 +25,7 @@ def mail(ingest):
 
 
 def test_a_tick_that_just_passed_is_left_to_its_schedule(home, form, monkeypatch):
-    kept = Automation(home, home.module(MINUTELY), form)
+    kept = Automation(home, home.module(MONTHLY), form)
     assert kept.requested() == []
     home.sql("UPDATE first_seen SET seen_at = seen_at - 86400 * 40")
     monkeypatch.setattr("examlops_dagster.dagster_bridge.due.SCHEDULE_GRACE", timedelta(days=40))
@@ -33,7 +33,7 @@ def test_a_tick_that_just_passed_is_left_to_its_schedule(home, form, monkeypatch
 
 
 def test_a_tick_that_its_schedule_had_to_skip_is_made_up_for(home, form, monkeypatch):
-    kept = Automation(home, home.module(MINUTELY), form)
+    kept = Automation(home, home.module(MONTHLY), form)
     kept.requests()
     home.sql("UPDATE first_seen SET seen_at = seen_at - 86400 * 40")
     monkeypatch.setattr("examlops_dagster.dagster_bridge.due.SCHEDULE_GRACE", timedelta(0))
@@ -43,7 +43,7 @@ def test_a_tick_that_its_schedule_had_to_skip_is_made_up_for(home, form, monkeyp
 
 
 def test_a_schedule_that_somebody_turned_off_is_not_made_up_for(home, form, monkeypatch):
-    kept = Automation(home, home.module(MINUTELY), form)
+    kept = Automation(home, home.module(MONTHLY), form)
     kept.requests()
     home.sql("UPDATE first_seen SET seen_at = seen_at - 86400 * 40")
     monkeypatch.setattr("examlops_dagster.dagster_bridge.due.SCHEDULE_GRACE", timedelta(0))
@@ -54,7 +54,7 @@ def test_a_schedule_that_somebody_turned_off_is_not_made_up_for(home, form, monk
 
 
 def test_a_schedule_turned_off_in_another_code_location_does_not_count(home, form, monkeypatch):
-    kept = Automation(home, home.module(MINUTELY), form)
+    kept = Automation(home, home.module(MONTHLY), form)
     kept.requests()
     home.sql("UPDATE first_seen SET seen_at = seen_at - 86400 * 40")
     monkeypatch.setattr("examlops_dagster.dagster_bridge.due.SCHEDULE_GRACE", timedelta(0))

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import contextmanager
 
 import pytest
 from dagster import (
@@ -14,18 +15,31 @@ from dagster import (
     success_hook,
 )
 from homes import Homestead, names_of
+from waiting import wait_until
 
 from examlops_dagster import waiting_executor
 
-SLEEPERS = """\
+JOBS = """\
+from pathlib import Path
+
 from examlops_dagster import asset
+
+HERE = Path(__file__).parent
+
+
+def job(name, wait, **more):
+    line = f"cd '{HERE}'; date +%s.%N; touch 'runs {name}'; {wait}; date +%s.%N"
+    @asset(name, command=["/bin/sh", "-c", line], orchestrator="scheduler", **more)
+    def built(): ...
+    return built
 
 
 def sleeper(name, seconds, **more):
-    @asset(name, command=["/bin/sh", "-c", f"date +%s.%N; sleep {seconds}; date +%s.%N"],
-           orchestrator="scheduler", **more)
-    def built(): ...
-    return built
+    return job(name, f"sleep {seconds}", **more)
+
+
+def waiter(name):
+    return job(name, "while [ ! -e go ]; do sleep 0.5; done")
 """
 
 
@@ -37,8 +51,28 @@ def home(tmp_path, monkeypatch):
     found.close()
 
 
-def sleepers(home, text):
-    return home.module(SLEEPERS + text)
+def jobs(home, text):
+    return home.module(JOBS + text)
+
+
+@contextmanager
+def let_go(home, count, look=lambda: None):
+    """Let the waiters end once so many of them run."""
+
+    def run_together():
+        look()
+        return len(list(home.folder.glob("runs *"))) >= count
+
+    def wait():
+        try:
+            wait_until(run_together)
+        finally:
+            (home.folder / "go").touch()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
 
 
 def run_times(home):
@@ -81,25 +115,18 @@ def kinds(events, step):
 
 
 def test_independent_branches_wait_side_by_side(home):
-    module = sleepers(home, 'left = sleeper("left", 2)\nright = sleeper("right", 2)\n')
-    report = home.exa(module, "left", "right")
+    module = jobs(home, 'left = waiter("left")\nright = waiter("right")\n')
+    with let_go(home, 2):
+        report = home.exa(module, "left", "right")
     assert sorted(names_of(report.rebuilt)) == ["left", "right"]
     assert most_at_once(run_times(home).values()) == 2
 
 
 def test_a_hundred_steps_wait_in_one_process(home):
-    module = sleepers(home, 'for n in range(100):\n    globals()[f"a{n}"] = sleeper(f"a{n}", 8)\n')
-    threads, done = [], threading.Event()
-
-    def count():
-        while not done.wait(0.2):
-            threads.append(threading.active_count())
-
-    counting = threading.Thread(target=count)
-    counting.start()
-    report = home.exa(module, *(f"a{n}" for n in range(100)))
-    done.set()
-    counting.join()
+    module = jobs(home, 'for n in range(100):\n    globals()[f"a{n}"] = waiter(f"a{n}")\n')
+    threads = []
+    with let_go(home, 100, lambda: threads.append(threading.active_count())):
+        report = home.exa(module, *(f"a{n}" for n in range(100)))
     assert len(report.rebuilt) == 100
     assert max(threads) >= 100
     assert most_at_once(run_times(home).values()) == 100
@@ -107,20 +134,21 @@ def test_a_hundred_steps_wait_in_one_process(home):
 
 
 def test_no_more_wait_at_once_than_the_config_says(home):
-    module = sleepers(home, 'for n in range(6):\n    globals()[f"a{n}"] = sleeper(f"a{n}", 1)\n')
-    run, _ = run_with(home, module, [f"a{n}" for n in range(6)], {"max_concurrent": 2})
+    module = jobs(home, 'for n in range(6):\n    globals()[f"a{n}"] = waiter(f"a{n}")\n')
+    with let_go(home, 2):
+        run, _ = run_with(home, module, [f"a{n}" for n in range(6)], {"max_concurrent": 2})
     assert run.is_success
     assert most_at_once(run_times(home).values()) == 2
 
 
 def test_a_limit_of_0_is_refused(home):
-    module = sleepers(home, 'a = sleeper("a", 0)\n')
+    module = jobs(home, 'a = sleeper("a", 0)\n')
     with pytest.raises(Exception, match="max_concurrent of waiting_executor is 0"):
         run_with(home, module, ["a"], {"max_concurrent": 0})
 
 
 def test_a_pool_of_1_lets_one_at_a_time(home):
-    module = sleepers(
+    module = jobs(
         home, 'for n in range(3):\n    globals()[f"a{n}"] = sleeper(f"a{n}", 1, pool="license")\n'
     )
     home.instance.event_log_storage.set_concurrency_slots("license", 1)
@@ -206,8 +234,12 @@ def test_functions_are_called_in_the_main_thread_while_jobs_wait(home):
 def test_a_long_local_step_does_not_keep_the_next_job_from_being_submitted(home):
     module = home.module(
         """\
+        import sqlite3
         import time
+        from pathlib import Path
         from examlops_dagster import asset
+
+        PLATFORM_DB = Path(__file__).with_name("platform.db")
 
         @asset(command=["sleep", "1"], orchestrator="scheduler")
         def first(): ...
@@ -215,12 +247,22 @@ def test_a_long_local_step_does_not_keep_the_next_job_from_being_submitted(home)
         @asset(deps=["first"], command=["sleep", "1"], orchestrator="scheduler")
         def second(**upstream): ...
 
+        def is_built(name):
+            connection = sqlite3.connect(PLATFORM_DB)
+            try:
+                asked = "SELECT count(*) FROM builds WHERE asset = ? AND state = 'succeeded'"
+                return connection.execute(asked, [name]).fetchone()[0] == 1
+            finally:
+                connection.close()
+
         @asset
         def local():
-            time.sleep(6)
+            deadline = time.monotonic() + 200
+            while not is_built("second") and time.monotonic() < deadline:
+                time.sleep(0.2)
         """
     )
-    home.exa(module, "second", "local")
+    assert home.exa(module, "second", "local").ok
     ended = {b.node.asset: b.ended_at for n in ("second", "local") for b in home.builds(n)}
     assert ended["second"] < ended["local"]
 
@@ -258,7 +300,7 @@ def test_plain_assets_hooks_and_resources_work_in_the_same_run(home):
 
     from dagster import ResourceDefinition
 
-    module = sleepers(home, 'job = sleeper("job", 2)\n')
+    module = jobs(home, 'built = sleeper("job", 2)\n')
 
     @asset(deps=["job"], required_resource_keys={"thing"})
     def plain(context):

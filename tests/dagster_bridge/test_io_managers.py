@@ -1,13 +1,12 @@
 """Values through I/O managers, ours and the user's, while upstreams move."""
 
 import threading
-import time
 
 import pytest
 from dagster import Definitions, IOManager
 from dagster import asset as plain_asset
 from homes import names_of
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 from examlops_dagster.core.records import Node
 from examlops_dagster.dagster_bridge.io import ExamlopsIOManager
@@ -34,10 +33,8 @@ def test_an_io_manager_that_fails_leaves_a_failed_build_and_no_claim(home, chain
     assert home.states(chain)["features"] == "failed"
     assert home.versions(chain)["features"] == 0
     assert home.events("features") == []
-    started = time.monotonic()
     chain.defs = None
     assert home.exa(chain, "features").ok
-    assert time.monotonic() - started < 20
     assert home.versions(chain)["features"] == 2  # the number of the failed one stays unused
 
 
@@ -127,7 +124,7 @@ def test_a_value_belongs_to_the_version_recorded_while_the_upstream_moves(home):
     home.advance("PM100", modules=module)
     home.click(module, "moving")
     (home.folder / "go").touch()
-    worker.join(60)
+    worker.join(PATIENCE_SECONDS)
     records = home.records(module)
     assert records["moving"].version == 2
     assert records["reader"].built_from[Node("moving")].version == 1

@@ -1,10 +1,6 @@
 """PipesSlurmClient and PipesFluxClient in plain Dagster assets, without our decorators."""
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pipes_plain
@@ -29,12 +25,13 @@ from dagster import (
 from dagster._utils.warnings import disable_dagster_warnings
 from fluxes import FakeFlux, has_real_flux
 from slurms import need_slurm
-from waiting import is_alive
+from started_runs import end, running, start
+from waiting import wait_until
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient, UsageError
 from examlops_dagster.orchestrators.ends import Patience
 
-IMPATIENT = Patience(settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, cancel=15.0)
+IMPATIENT = Patience(settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -66,20 +63,8 @@ def squares_of(home):
 
 
 def test_a_script_written_for_dagster_slurm_runs_unchanged(home):
-    result = run(home, squares_of(home))
-    assert result.success
-    [event] = home.events("squares")
-    assert event.metadata["total"] == MetadataValue.int(14)
-    assert event.metadata["report"] == MetadataValue.url("https://example.org/report")
-    assert event.metadata["notes"] == MetadataValue.md("**good**")
+    event, _ = programs.assert_squares(home, run(home, squares_of(home)), "mock")
     assert event.metadata["examlops/hpc_job_id"] == MetadataValue.text("1")
-    assert event.metadata["examlops/scheduler"] == MetadataValue.text("mock")
-    assert event.tags["dagster/data_version"] == "squares-4"
-    [check] = result.get_asset_check_evaluations()
-    assert (check.check_name, check.passed) == ("not_empty", True)
-    assert any("processing squares on" in text for _, text in programs.lines_of(home, result))
-    [row] = programs.jobs_of(home)
-    assert (row.state, row.node.asset, row.run_id) == ("COMPLETED", "squares", result.run_id)
 
 
 def test_several_assets_and_foreign_ones(home):
@@ -287,49 +272,11 @@ def test_an_asset_may_be_called_by_itself_in_a_test(home):
 # Interrupts, in a process of its own
 
 
-@pytest.fixture
-def slow(home, tmp_path, monkeypatch):
-    folder = tmp_path / "slow"
-    folder.mkdir()
-    (folder / "slow.py").write_text(pipes_plain.SLOW)
-    monkeypatch.setenv("SLOW_FOLDER", str(folder))
-    assert home.instance
-    yield folder
-    (folder / "go").touch()
-
-
-def start(home, slow, how):
-    process = subprocess.Popen(
-        [sys.executable, pipes_plain.__file__, how],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=home.folder,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while not list(slow.glob("started-*")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    [found] = home.instance.get_runs()
-    return process, found
-
-
-def end(process, number):
-    process.send_signal(number)
-    process.wait(60)
-
-
-def is_running(slow):
-    [started] = slow.glob("started-*")
-    number = int(started.name.partition("-")[2])
-    return is_alive(number)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_retry_takes_up_a_job_that_outlived_its_run(home, slow, number):
-    process, found = start(home, slow, "launched")
+    process, found = start(home, pipes_plain, slow, "launched")
     end(process, number)
-    assert is_running(slow)
+    assert running(slow)
     if number is signal.SIGKILL:
         home.instance.report_run_failed(found)
     (slow / "go").touch()
@@ -344,18 +291,18 @@ def test_a_retry_takes_up_a_job_that_outlived_its_run(home, slow, number):
 
 @pytest.mark.parametrize("how", ["launched", "here"])
 def test_terminate_and_ctrl_c_of_a_run_here_cancel_the_job(home, slow, how):
-    process, found = start(home, slow, how)
+    process, found = start(home, pipes_plain, slow, how)
     if how == "launched":
         home.instance.report_run_canceling(found)
     end(process, signal.SIGINT)
-    assert not is_running(slow)
+    wait_until(lambda: not running(slow))
     assert programs.jobs_of(home)[0].state == "CANCELLED"
 
 
 def test_ctrl_c_of_dagster_leaves_the_job(home, slow):
-    process, _ = start(home, slow, "launched")
+    process, _ = start(home, pipes_plain, slow, "launched")
     end(process, signal.SIGINT)
-    assert is_running(slow)
+    assert running(slow)
     assert programs.jobs_of(home)[0].state not in ("CANCELLED", "COMPLETED")
 
 

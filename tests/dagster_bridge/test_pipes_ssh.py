@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pipes_programs as programs
@@ -18,13 +17,12 @@ from dagster import (
 )
 from slurms import need_slurm
 from sshd import FAKES, SshServer
-from waiting import is_alive
+from started_runs import end, running, start
+from waiting import wait_until
 
 from examlops_dagster import PipesFluxClient, PipesSlurmClient
 from examlops_dagster.schedulers.ssh import SshRunner
 from examlops_dagster.schedulers.ssh_settings import ssh_settings
-
-LIMIT_SECONDS = 90
 
 
 @pytest.fixture
@@ -73,18 +71,7 @@ def squares_of(home):
 
 
 def test_a_script_speaks_to_the_run_over_one_connection(home, server, cluster):
-    result = run(home, squares_of(home))
-    assert result.success
-    [event] = home.events("squares")
-    assert event.metadata["total"] == MetadataValue.int(14)
-    assert event.metadata["report"] == MetadataValue.url("https://example.org/report")
-    assert event.metadata["examlops/scheduler"] == MetadataValue.text("flux")
-    assert event.tags["dagster/data_version"] == "squares-4"
-    [check] = result.get_asset_check_evaluations()
-    assert (check.check_name, check.passed) == ("not_empty", True)
-    assert any("processing squares on" in text for _, text in programs.lines_of(home, result))
-    [row] = programs.jobs_of(home)
-    assert (row.state, row.node.asset, row.run_id) == ("COMPLETED", "squares", result.run_id)
+    event, row = programs.assert_squares(home, run(home, squares_of(home)), "flux")
     assert event.metadata["examlops/hpc_folder"] == MetadataValue.path(row.folder)
     assert (cluster / row.token / "run.sh").exists()
     assert server.logins == 1
@@ -162,53 +149,16 @@ def test_a_host_that_refuses_the_login_fails_the_step_and_says_why(
 # Interrupts, in a process of its own
 
 
-@pytest.fixture
-def slow(home, tmp_path, monkeypatch):
-    folder = tmp_path / "slow"
-    folder.mkdir()
-    (folder / "slow.py").write_text(ssh_plain.SLOW)
-    monkeypatch.setenv("SLOW_FOLDER", str(folder))
-    assert home.instance
-    yield folder
-    (folder / "go").touch()
-
-
-def start(home, slow):
-    process = subprocess.Popen(
-        [sys.executable, ssh_plain.__file__],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=home.folder,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while len(list(slow.glob("started-*"))) < ssh_plain.COUNT:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    [found] = home.instance.get_runs()
-    return process, found
-
-
-def end(process, number):
-    process.send_signal(number)
-    process.wait(LIMIT_SECONDS)
-
-
-def running(slow):
-    numbers = [int(path.name.partition("-")[2]) for path in slow.glob("started-*")]
-    return sum(map(is_alive, numbers))
-
-
 def test_terminate_cancels_the_jobs_there(home, server, cluster, slow):
-    process, found = start(home, slow)
+    process, found = start(home, ssh_plain, slow, count=ssh_plain.COUNT)
     home.instance.report_run_canceling(found)
     end(process, signal.SIGINT)
-    assert running(slow) == 0
+    wait_until(lambda: running(slow) == 0)
     assert {row.state for row in programs.jobs_of(home)} == {"CANCELLED"}
 
 
 def test_a_retry_takes_up_the_jobs_that_outlived_their_run(home, server, cluster, slow):
-    process, found = start(home, slow)
+    process, found = start(home, ssh_plain, slow, count=ssh_plain.COUNT)
     end(process, signal.SIGTERM)
     assert running(slow) == ssh_plain.COUNT
     (slow / "go").touch()

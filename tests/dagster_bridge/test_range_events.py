@@ -176,6 +176,7 @@ def test_without_batches_each_key_is_recorded_all_the_same(home, module, monkeyp
 
 def test_the_keys_of_a_range_are_stored_together(home, module, batches, monkeypatch):
     monkeypatch.setattr(range_build, "MOST_WAITING", 2)
+    monkeypatch.setattr(range_events, "LONGEST_WAIT_SECONDS", 3600)
     assert home.exa(module, "parts").ok
     assert batches == [2, 2, 1]
     assert keys_of(home) == KEYS
@@ -200,7 +201,8 @@ def test_a_slow_key_does_not_keep_those_before_it_from_being_recorded(home, modu
     assert keys_of(home) == KEYS
 
 
-def test_a_bad_key_leaves_those_around_it_recorded(home, module, batches):
+def test_a_bad_key_leaves_those_around_it_recorded(home, module, batches, monkeypatch):
+    monkeypatch.setattr(range_events, "LONGEST_WAIT_SECONDS", 3600)
     home.write("bad_c", "")
     report = home.exa(module, "parts")
     assert [str(failed.node) for failed in report.failed] == ["parts[c]"]

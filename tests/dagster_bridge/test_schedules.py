@@ -4,6 +4,7 @@ import gc
 import logging
 import subprocess
 from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from dagster import DagsterRunStatus
@@ -25,7 +26,7 @@ JOBS = """\
 from examlops_dagster import Manual, Schedule, asset, sensor, task
 
 
-@sensor("in-box", freshness=Schedule("0 * * * *"), timeout_seconds=None)
+@sensor("in-box", freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
 def inbox():
     return True, ["a.csv"]
 
@@ -35,12 +36,12 @@ def ingest(inbox):
     return inbox[1]
 
 
-@task(freshness=Schedule("0 * * * *"), timeout_seconds=None)
+@task(freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
 def alone():
     return None
 
 
-@task(freshness=Schedule("0 * * * *"), deps=[ingest], timeout_seconds=None)
+@task(freshness=Schedule("0 0 1 * *"), deps=[ingest], timeout_seconds=None)
 def mail(**upstream):
     return None
 
@@ -50,8 +51,8 @@ def tokyo():
     return None
 
 
-@asset(freshness=Schedule("0 * * * *"), timeout_seconds=None)
-def hourly():
+@asset(freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
+def monthly():
     return 1
 
 
@@ -66,19 +67,25 @@ def by_hand():
 """
 
 
-def latest_hour():
-    return datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+def latest_month():
+    """Give the tick of all schedules; the next one is not so near that it may come meanwhile."""
+    now = datetime.now(ZoneInfo("Europe/Berlin"))
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+@pytest.fixture(autouse=True)
+def zone(monkeypatch):
+    monkeypatch.setenv("EXAMLOPS_TIMEZONE", "Europe/Berlin")
 
 
 @pytest.fixture
-def jobs(home, monkeypatch):
-    monkeypatch.setenv("EXAMLOPS_TIMEZONE", "Europe/Berlin")
+def jobs(home):
     return Automation(home, home.module(JOBS), "sensor")
 
 
 def evaluate(jobs, name, tick=None):
     """Give the names that a schedule requests, or why it skips."""
-    data = jobs.evaluate_schedule(name, tick or latest_hour())
+    data = jobs.evaluate_schedule(name, tick or latest_month())
     if not data.run_requests:
         return data.skip_message
     [request] = data.run_requests
@@ -175,7 +182,7 @@ def test_a_task_below_partitions_waits_for_their_run(home):
         def parts(k):
             return k
 
-        @task(freshness=Schedule("0 * * * *"), deps=[parts], timeout_seconds=None)
+        @task(freshness=Schedule("0 0 1 * *"), deps=[parts], timeout_seconds=None)
         def mail(**upstream):
             return None
         """
@@ -203,7 +210,7 @@ def test_a_failed_tick_is_not_tried_again_before_the_next_one(home):
         """\
         from examlops_dagster import Schedule, task
 
-        @task(freshness=Schedule("0 * * * *"), timeout_seconds=None)
+        @task(freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
         def broken():
             raise OSError("no route")
         """
@@ -223,16 +230,16 @@ def test_a_turned_off_automation_has_no_schedules(home):
 
 # Through Dagster's own scheduler
 
-EVERY_MINUTE = """\
+EVERY_MONTH = """\
 from examlops_dagster import Schedule, build_definitions, task
 
 
-@task(freshness=Schedule("* * * * *"), timeout_seconds=None)
+@task(freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
 def mail():
     return None
 
 
-@task(freshness=Schedule("* * * * *"), timeout_seconds=None)
+@task(freshness=Schedule("0 0 1 * *"), timeout_seconds=None)
 def other():
     return None
 
@@ -253,7 +260,7 @@ run_coordinator:
 def scheduler(home, monkeypatch):
     """Give a function that lets Dagster's scheduler look once; runs stay where they are put."""
     home.write("dagster.yaml", QUEUE_ALONE)
-    path = home.write("minutely.py", EVERY_MINUTE)
+    path = home.write("each_month.py", EVERY_MONTH)
     target = PythonFileTarget(str(path), None, str(home.folder), None)
     with create_test_daemon_workspace_context(target, home.instance) as workspace:
         context = workspace.create_request_context()
@@ -261,16 +268,16 @@ def scheduler(home, monkeypatch):
         [repository] = location.get_repositories().values()
         schedules = {s.name: s for s in repository.get_schedules()}
 
-        def look(**started_minutes_ago):
-            for name, minutes in started_minutes_ago.items():
+        def look(**started_months_ago):
+            for name, months in started_months_ago.items():
                 schedule = schedules[f"{name}_schedule"]
-                start = datetime.now(timezone.utc) - timedelta(minutes=minutes)
+                start = datetime.now(timezone.utc) - timedelta(days=31 * months)
                 home.instance.add_instigator_state(
                     InstigatorState(
                         schedule.get_remote_origin(),
                         InstigatorType.SCHEDULE,
                         InstigatorStatus.RUNNING,
-                        ScheduleInstigatorData("* * * * *", start.timestamp()),
+                        ScheduleInstigatorData("0 0 1 * *", start.timestamp()),
                     )
                 )
             list(
@@ -284,7 +291,7 @@ def scheduler(home, monkeypatch):
         yield look
     for thing in gc.get_objects():  # Dagster asks its code server to end, and does not wait
         if isinstance(thing, subprocess.Popen) and "dagster" in map(str, thing.args):
-            thing.wait(30)
+            thing.wait(120)
 
 
 def test_after_downtime_there_is_one_catch_up_and_not_several(home, scheduler):

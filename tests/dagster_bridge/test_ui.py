@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -13,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from homes import PROGRAMS, Homestead
-from waiting import is_alive, wait_until
+from ports import free_port
+from waiting import PATIENCE_SECONDS, is_alive, wait_until
 
 PIPELINE = """\
 import os
@@ -70,9 +70,7 @@ STATUS = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 class UI:
     def __init__(self, home):
         self.home = home
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        self.url = None
         self.log = home.folder / "dev.log"
         self.environment = {
             **os.environ, "PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1",
@@ -80,35 +78,42 @@ class UI:
         self.dev = None
 
     def start(self):
-        with self.log.open("w") as log:
-            self.dev = subprocess.Popen(
-                [PROGRAMS / "dagster", "dev", "-m", "defs", "-h", "127.0.0.1", "-p",
-                 self.url.rpartition(":")[2]],
-                cwd=self.home.folder, env=self.environment, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-        wait_until(lambda: self._locations() == ["RepositoryLocation"])
+        for tries_left in (4, 3, 2, 1, 0):
+            port = str(free_port())
+            self.url = f"http://127.0.0.1:{port}"
+            with self.log.open("w") as log:
+                self.dev = subprocess.Popen(
+                    [PROGRAMS / "dagster", "dev", "-m", "defs", "-h", "127.0.0.1", "-p", port],
+                    cwd=self.home.folder, env=self.environment, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+            wait_until(lambda: self.dev.poll() is not None or self._is_loaded())
+            if self.dev.poll() is None:
+                return
+            said = self.log.read_text()  # somebody else may have taken the port meanwhile
+            assert tries_left, said
+            assert "in use" in said, said
 
     def stop(self):
         children = psutil.Process(self.dev.pid).children(recursive=True)
         self.dev.send_signal(signal.SIGINT)
         try:
-            self.dev.wait(30)
+            self.dev.wait(120)
         except subprocess.TimeoutExpired:
             self.dev.kill()
-        _, left = psutil.wait_procs(children, timeout=15)
+        _, left = psutil.wait_procs(children, timeout=120)
         for process in left:
             process.kill()
         assert not left, self.log.read_text()
 
-    def _locations(self):
-        assert self.dev.poll() is None, self.log.read_text()
+    def _is_loaded(self):
         query = "{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { __typename } } } } }"
         try:
             found = self.ask(query)["workspaceOrError"]["locationEntries"]
         except (urllib.error.URLError, ConnectionError):
-            return []
-        return [entry["locationOrLoadError"]["__typename"] for entry in found]
+            return False
+        kinds = [entry["locationOrLoadError"]["__typename"] for entry in found]
+        return kinds == ["RepositoryLocation"]
 
     def ask(self, query, **variables):
         answer = self.post("/graphql", {"query": query, "variables": variables})
@@ -119,7 +124,7 @@ class UI:
         request = urllib.request.Request(
             self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return json.load(response)
 
     def materialize(self, *names):
@@ -157,7 +162,7 @@ class UI:
     def exa(self, *words, code=0):
         done = subprocess.run(
             [PROGRAMS / "exa", "-m", "pipeline", *words], cwd=self.home.folder,
-            env=self.environment, capture_output=True, text=True, check=False, timeout=60,
+            env=self.environment, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         assert done.returncode == code, done
         return done
@@ -226,12 +231,10 @@ def test_terminate_ends_a_run_of_the_command_line(ui, endless):
     worker = pid_in(endless)
     [run] = ui.home.instance.get_runs(limit=1)
     assert ui.states()["endless"] == (0, "running")
-    started = time.monotonic()
     # Dagster finds no process of its own to tell, but the run is CANCELING, and ours sees that
     assert ui.terminate(run.run_id) == "TerminateRunFailure"
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, errors
-    assert time.monotonic() - started < 20
     assert ui.status(run.run_id) == "CANCELED"
     assert not is_alive(worker)
     assert "Traceback" not in errors
@@ -242,12 +245,10 @@ def test_terminate_ends_a_run_of_the_ui(ui, endless):
     run_id = ui.materialize("endless")
     worker = pid_in(endless)
     assert ui.states()["endless"] == (0, "running")
-    started = time.monotonic()
     assert ui.terminate(run_id) == "TerminateRunSuccess"
     assert ui.wait_for_end(run_id) == "CANCELED", ui.log.read_text()
-    assert time.monotonic() - started < 30
     wait_until(lambda: not is_alive(worker))
     assert ui.home.endings("endless")[-1] == "cancelled"
     assert ui.states()["endless"] == (0, "failed")
     assert ui.home.project().ledger.claims() == {}
-    assert Path(f"/proc/{worker}").exists() is False
+    wait_until(lambda: not Path(f"/proc/{worker}").exists())

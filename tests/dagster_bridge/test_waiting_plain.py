@@ -1,9 +1,6 @@
 """Plain Dagster assets that use our clients, under the executor in which they wait in threads."""
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -18,12 +15,11 @@ from dagster import (
     op,
 )
 from slurms import need_slurm
-from waiting import is_alive
+from started_runs import end, running, start
+from waiting import wait_until
 from waiting_plain import COUNT, together
 
 from examlops_dagster import PipesSlurmClient, waiting_executor
-
-LIMIT_SECONDS = 60
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +70,7 @@ def test_functions_are_called_one_at_a_time_those_of_the_main_thread_too(home, f
 def test_a_function_of_the_main_thread_is_called_while_jobs_wait(home, folder):
     @asset
     def lets_them_go():
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while len(list(folder.glob("started-*"))) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: len(list(folder.glob("started-*"))) == 3)
         (folder / "go").touch()
 
     found = plain.definitions([lets_them_go, *(together(f"a{n}", 99) for n in range(3))])
@@ -199,40 +192,14 @@ def test_jobs_of_a_real_slurm_run_at_one_time(home, folder, monkeypatch):
 # Interrupts, in a process of its own
 
 
-def start(home, folder, how):
-    process = subprocess.Popen(
-        [sys.executable, plain.__file__, how],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=home.folder,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while len(list(folder.glob("started-*"))) < COUNT:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    [found] = home.instance.get_runs()
-    return process, found
-
-
-def end(process, number):
-    process.send_signal(number)
-    process.wait(LIMIT_SECONDS)
-
-
-def running(folder):
-    numbers = [int(path.name.partition("-")[2]) for path in folder.glob("started-*")]
-    return sum(map(is_alive, numbers))
-
-
 @pytest.mark.parametrize("how", ["launched", "here"])
 def test_terminate_and_ctrl_c_of_a_run_here_cancel_all_jobs(home, folder, how):
     assert home.instance
-    process, found = start(home, folder, how)
+    process, found = start(home, plain, folder, how, count=COUNT)
     if how == "launched":
         home.instance.report_run_canceling(found)
     end(process, signal.SIGINT)
-    assert running(folder) == 0
+    wait_until(lambda: running(folder) == 0)
     assert {row.state for row in programs.jobs_of(home)} == {"CANCELLED"}
 
 
@@ -242,7 +209,7 @@ def test_terminate_and_ctrl_c_of_a_run_here_cancel_all_jobs(home, folder, how):
 )  # fmt: skip
 def test_a_stop_of_dagster_and_sigterm_leave_all_jobs(home, folder, how, number):
     assert home.instance
-    process, _ = start(home, folder, how)
+    process, _ = start(home, plain, folder, how, count=COUNT)
     end(process, number)
     assert running(folder) == COUNT
     assert not {row.state for row in programs.jobs_of(home)} & {"CANCELLED", "COMPLETED"}

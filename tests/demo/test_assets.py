@@ -4,6 +4,7 @@ from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
+from needs import library
 
 from examlops_dagster.core.declarations import closed_over, merge
 from examlops_dagster.core.declared import declarations_of
@@ -18,8 +19,8 @@ from examlops_dagster.formats import decode
 from examlops_dagster.ledger.memory import MemoryLedger
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: demo)")
-pytest.importorskip("pyarrow", reason="pandas and pyarrow are not installed (extra: parquet)")
+library("sklearn")
+library("pyarrow")
 
 
 def declared():
@@ -74,7 +75,7 @@ def test_loading_the_demo_loads_no_heavy_library():
         "import sys, examlops_dagster.demo.assets; "
         "sys.exit(', '.join({'pandas', 'sklearn', 'numpy', 'dagster'} & set(sys.modules)) or 0)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_more_images_rebuild_the_stale_slice_alone_and_make_a_better_model(demo):

@@ -1,10 +1,11 @@
 import csv
 
 import pytest
+from needs import library
 
 from examlops_dagster.demo import delivery
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: demo)")
+library("sklearn")
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import library
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: demo)")
-pytest.importorskip("pyarrow", reason="pandas and pyarrow are not installed (extra: parquet)")
+library("sklearn")
+library("pyarrow")
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -30,7 +31,7 @@ def tour(home):
         },
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -29,7 +29,7 @@ def test_threads_that_share_fingerprints_agree(read):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert found == [found[0]] * 4
 
 
@@ -85,7 +85,7 @@ def test_a_version_is_the_same_in_another_process(read, tmp_path):
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.stdout.strip() == here
 

@@ -198,7 +198,7 @@ def test_ten_processes_at_once_leave_a_chain_that_holds(any_database):
             writer.stdin.write("go\n")
             writer.stdin.flush()
         for writer in writers:
-            writer.communicate(timeout=90)
+            writer.communicate(timeout=300)
             assert writer.returncode == 0
     finally:
         for writer in writers:

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from command import COMMAND
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 300
 PIPELINE = """\
 from examlops_dagster import asset
 

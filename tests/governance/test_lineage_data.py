@@ -11,6 +11,7 @@ from lineages import (
     problems_of,
     with_schemas,
 )
+from needs import library
 
 PARTITIONED = """\
 from examlops_dagster import AssetOutput, all_keys, asset, daily, partitions
@@ -81,7 +82,7 @@ class TestPartitions:
 
 
 def test_the_columns_and_rows_of_a_table_are_told(home):
-    pytest.importorskip("pyarrow")
+    library("pyarrow")
     home.declare("PM100")
     built(
         home,

@@ -9,8 +9,7 @@ import threading
 import time
 
 import pytest
-from command import COMMAND
-from fakes.marquez import marquez
+from command import COMMAND, exa
 from homes import CHAIN
 from lineages import assert_whole, ends_by_run
 from waiting import wait_until
@@ -23,19 +22,13 @@ from examlops_dagster.governance.lineage_spool import Delivery, Spool
 from examlops_dagster.home import Home
 from examlops_dagster.ledger.builds import BuildsLedger, Completion
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 300
 
 
-@pytest.fixture
-def consumer():
-    with marquez() as found:
-        yield found
-
-
-@pytest.fixture
-def url(consumer, monkeypatch):
-    monkeypatch.setenv("EXAMLOPS_OPENLINEAGE_URL", consumer.url)
-    return consumer.url
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Do not take a backend on a busy machine for one that is gone."""
+    monkeypatch.setattr("examlops_dagster.governance.lineage_backend.TIMEOUT_SECONDS", 120.0)
 
 
 class World:
@@ -208,28 +201,34 @@ class TestOutages:
     def test_a_backend_that_is_gone_costs_one_try_and_is_left_alone(self, world, monkeypatch):
         monkeypatch.setenv("EXAMLOPS_OPENLINEAGE_URL", "http://127.0.0.1:9")
         world.build()
+        before = time.time()
         assert "refused" in world.deliver().outage
-        before = time.monotonic()
+        outage = world.spool.outage()
+        assert outage.failures == 1
+        assert before + 10 <= outage.next_at <= time.time() + 10
+        with world.database.write() as connection:
+            connection.execute("UPDATE lineage_deliverer SET next_at = next_at + 1000")
         done = world.deliver(patient=True)
         assert (done.delivered, done.waiting) == (0, 2)
-        assert time.monotonic() - before < 5
-        outage = world.spool.outage()
-        assert (outage.failures, outage.next_at > time.time()) == (1, True)
+        assert world.spool.outage().failures == 1
 
     def test_the_longer_it_lasts_the_longer_it_is_left_alone(self, world):
-        waits = []
+        now = 1_000_000.0
+        spool, waits = Spool(world.database, lambda: now), []
         for _ in range(8):
-            world.spool.failed("gone")
-            waits.append(round(world.spool.outage().next_at - time.time()))
-        assert waits == sorted(waits)
-        assert (waits[0], waits[-1]) == (10, 300)
+            spool.failed("gone")
+            waits.append(spool.outage().next_at - now)
+        assert waits == [10, 20, 40, 80, 160, 300, 300, 300]
 
-    def test_a_backend_that_answers_no_more_costs_three_seconds(self, world, consumer, url):
-        consumer.answer = lambda event: time.sleep(4) or 201
+    def test_a_backend_that_answers_no_more_is_given_up(self, world, consumer, url, monkeypatch):
+        monkeypatch.setattr("examlops_dagster.governance.lineage_backend.TIMEOUT_SECONDS", 1.0)
+        answers = threading.Event()
+        consumer.answer = lambda event: answers.wait(600) and 500
         world.build()
         before = time.monotonic()
         assert "timed out" in world.deliver().outage
-        assert time.monotonic() - before < 6
+        assert time.monotonic() - before < 300
+        answers.set()
         assert world.waiting() == 2
 
 
@@ -449,7 +448,7 @@ class TestCommand:
     def test_a_backend_that_is_gone_changes_no_exit_code(self, home, monkeypatch):
         home.declare("PM100")
         home.write("pipeline.py", CHAIN)
-        done = self.exa(
+        done = exa(
             "-m", "pipeline", "assets", "materialize", "model",
             EXAMLOPS_OPENLINEAGE_URL="http://127.0.0.1:9",
         )  # fmt: skip
@@ -458,39 +457,28 @@ class TestCommand:
 
     def test_events_are_shown_and_printed_as_they_are_sent(self, home, chain):
         home.exa(chain, "model")
-        shown = self.exa("lineage", "model").stdout
+        shown = exa("lineage", "model").stdout
         assert "START" in shown
         assert "features v1" in shown
-        events = json.loads(self.exa("lineage", "model", "--json").stdout)
+        events = json.loads(exa("lineage", "model", "--json").stdout)
         assert [e["eventType"] for e in events] == ["START", "COMPLETE"]
 
     def test_without_a_backend_they_stay_and_say_so(self, home, chain):
         home.exa(chain, "model")
-        shown = self.exa("lineage", "--undelivered").stdout
+        shown = exa("lineage", "--undelivered").stdout
         assert "5 lineage events wait" in shown
         assert "EXAMLOPS_OPENLINEAGE_URL" in shown
-        refused = self.exa("lineage", "deliver")
+        refused = exa("lineage", "deliver")
         assert refused.returncode == 2
         assert "there is no lineage backend" in refused.stderr
 
     def test_they_are_delivered_on_request(self, home, chain, consumer):
         home.exa(chain, "model")
-        done = self.exa("lineage", "deliver", EXAMLOPS_OPENLINEAGE_URL=consumer.url)
+        done = exa("lineage", "deliver", EXAMLOPS_OPENLINEAGE_URL=consumer.url)
         assert done.stdout == "Delivered 5 lineage events, 0 wait.\n"
-        assert "delivered" in self.exa("lineage", "model").stdout
+        assert "delivered" in exa("lineage", "model").stdout
 
     def test_an_unknown_name_is_a_usage_error(self, home):
-        done = self.exa("lineage", "nosuch")
+        done = exa("lineage", "nosuch")
         assert done.returncode == 2
         assert "No asset named 'nosuch'" in done.stderr
-
-    @staticmethod
-    def exa(*words, **environment):
-        return subprocess.run(
-            [COMMAND, *words],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )

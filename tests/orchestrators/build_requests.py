@@ -9,7 +9,7 @@ from examlops_dagster.core.records import Node
 from examlops_dagster.core.seams import BuildRequest
 
 
-def request(function, arguments=None, *, timeout_seconds=30.0, partition="", **declared):
+def request(function, arguments=None, *, timeout_seconds=300.0, partition="", **declared):
     declaration = Declaration("numbers", function=function, **declared)
     node = Node("numbers", partition)
     return BuildRequest(declaration, node, 1, "token", arguments or {}, {}, timeout_seconds)

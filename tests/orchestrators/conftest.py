@@ -6,6 +6,18 @@ from job_requests import Mock
 from prefect_server import CLIENT_SETTINGS, PrefectServer
 
 from examlops_dagster.orchestrators import submitting
+from examlops_dagster.orchestrators.local import LocalOrchestrator
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with LocalOrchestrator(grace_seconds=0.3) as orchestrator:
+        yield orchestrator
+
+
+@pytest.fixture(params=["worker", "in process"])
+def local(request, worker):
+    return worker if request.param == "worker" else LocalOrchestrator(in_process=True)
 
 
 @pytest.fixture

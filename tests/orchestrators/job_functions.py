@@ -110,19 +110,27 @@ def of_key(key, **upstream):
     return {"key": key, "task": os.environ.get("EXAMLOPS_PARTITION"), **upstream}
 
 
-def of_key_slowly(key, folder, seconds):
-    Path(folder, f"started-{key}").write_text(str(os.getpid()))
-    time.sleep(seconds)
+def of_key_waiting(key, folder, waits=True):
+    """Note the start; one that waits ends when the file ``go on`` is there."""
+    with Path(folder, f"started-{key}").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if waits:
+        _until_it_may_go_on(folder)
     return key
 
 
 def talks(folder, **upstream):
     Path(folder, f"started-{os.getpid()}").touch()
     print("first line", flush=True)
-    while not Path(folder, "go on").exists():
-        time.sleep(0.05)
+    _until_it_may_go_on(folder)
     print("last line", flush=True)
     return "talked"
+
+
+def _until_it_may_go_on(folder):
+    deadline = time.monotonic() + 600  # where a test left it
+    while not Path(folder, "go on").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def environment(**upstream):
@@ -140,5 +148,5 @@ def takes_memory(mebibytes, **upstream):
     held = bytearray(mebibytes << 20)
     for start in range(0, len(held), 4096):
         held[start] = 1
-    time.sleep(20)
+    time.sleep(600)
     return len(held)

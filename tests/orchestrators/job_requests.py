@@ -16,7 +16,7 @@ from examlops_dagster.schedulers.base import JobRef, JobState, JobStatus
 from examlops_dagster.schedulers.mock import MockScheduler
 
 IMPATIENT = Patience(
-    settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, lost=0.5, cancel=15.0, again=0.0
+    settle=1.0, clean_settle=0.3, files=0.6, refuse=0.2, lost=0.5, cancel=60.0, again=0.0
 )
 
 

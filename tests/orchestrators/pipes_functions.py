@@ -74,12 +74,12 @@ def keeps_its_context(**upstream):
 def from_a_thread(**upstream):
     thread = threading.Thread(target=lambda: PipesContext.get().log.info("from a thread"))
     thread.start()
-    thread.join(30)
+    thread.join(300)
 
 
 def meets(barrier, other, name):
     """Be called at the same time as another one, each with its own context."""
-    barrier.wait(30)
+    barrier.wait(300)
     PipesContext.get().log.info(name)
     said = []
 
@@ -93,8 +93,8 @@ def meets(barrier, other, name):
     for run in (in_thread, lambda: context.run(in_thread)):
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join(30)
-    other.wait(30)
+        thread.join(300)
+    other.wait(300)
     return said
 
 
@@ -106,6 +106,6 @@ def writes_outlets(**upstream):
 
 def variables_of_a_program(**upstream):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=300
     )
     return done.stdout.strip()

@@ -9,7 +9,8 @@ import job_functions as functions
 import pytest
 from array_requests import ScriptedArray, by_key, end_all, end_task, key_requests, node, status
 from job_requests import IMPATIENT, Mock
-from waiting import wait_until
+from needs import library
+from waiting import is_alive, wait_until
 
 from examlops_dagster.core.declarations import Upstream
 from examlops_dagster.core.seams import LEFT_RUNNING, ManyAtOnce
@@ -58,7 +59,7 @@ def test_no_keys_are_no_job(mock):
 
 
 def test_values_and_versions_reach_each_task(mock):
-    pandas = pytest.importorskip("pandas")
+    pandas = library("pandas")
 
     def requests():
         frame = pandas.DataFrame
@@ -101,10 +102,15 @@ def test_what_cannot_be_sent_fails_alone(mock):
 
 def test_results_come_as_they_end(mock, tmp_path):
     def arguments(key):
-        return {"key": key, "folder": str(tmp_path), "seconds": 2 if key == "a" else 0}
+        return {"key": key, "folder": str(tmp_path), "waits": key == "a"}
 
-    requests = key_requests(functions.of_key_slowly, ["a", "b", "c"], arguments)
-    order = [r.node.partition for r, _ in mock.orchestrator.run_many(requests)]
+    requests = key_requests(functions.of_key_waiting, ["a", "b", "c"], arguments)
+    order = []
+    for request, _ in mock.orchestrator.run_many(requests):
+        order.append(request.node.partition)
+        if len(order) == 2:
+            (tmp_path / "go on").touch()
+    assert sorted(order[:2]) == ["b", "c"]
     assert order[-1] == "a"
 
 
@@ -112,9 +118,9 @@ def test_an_array_with_few_slots_runs_few_tasks_at_once(tmp_path):
     mock = Mock(tmp_path, EXAMLOPS_ARRAY_LIMIT="1")
 
     def arguments(key):
-        return {"key": key, "folder": str(tmp_path), "seconds": 0.2}
+        return {"key": key, "folder": str(tmp_path), "waits": False}
 
-    by_key(mock.orchestrator.run_many(key_requests(functions.of_key_slowly, "abc", arguments)))
+    by_key(mock.orchestrator.run_many(key_requests(functions.of_key_waiting, "abc", arguments)))
     rows = sorted(mock.jobs.rows.values(), key=lambda row: row.started_at)
     for former, later in itertools.pairwise(rows):
         assert former.ended_at <= later.started_at
@@ -298,18 +304,35 @@ def test_a_task_of_which_nothing_is_known_is_lost_alone(mock):
 def test_an_array_whose_waiter_died_is_taken_over_with_what_ended_meanwhile(mock, tmp_path):
     def requests():
         return key_requests(
-            functions.of_key_slowly,
+            functions.of_key_waiting,
             ["a", "b", "c"],
-            lambda k: {"key": k, "folder": str(tmp_path), "seconds": 2 if k == "b" else 0},
+            lambda k: {"key": k, "folder": str(tmp_path), "waits": k == "b"},
         )
 
     first = mock.orchestrator.run_many(requests())
     next(first)
     del first  # closed: nobody waits any more
+    (tmp_path / "go on").touch()
     found = by_key(mock.another().run_many(requests()))
     assert decode(found["b"].value) == "b"
     assert len((tmp_path / "started-b").read_text().split()) == 1
     assert any("taking over" in text for text in mock.told)
+
+
+def test_results_that_nobody_took_are_taken_up_by_the_next_request(mock):
+    """Many end between two looks, and whoever records one after the other may be stopped."""
+    scripted = ScriptedArray()
+    scripted.on_submit = end_all
+    results = mock.another(scripted).run_many(key_requests(functions.of_key, "abc"))
+    taken, _ = next(results)
+    results.close()
+    left = [key for key in "abc" if key != taken.node.partition]
+    found = by_key(mock.another(scripted).run_many(key_requests(functions.of_key, left)))
+    assert len(scripted.submissions) == 1
+    assert {key: decode(result.value) for key, result in found.items()} == {
+        key: "abc".index(key) for key in left
+    }
+    assert {row.state for row in mock.jobs.rows.values()} == {"COMPLETED"}
 
 
 def test_keys_of_which_the_submit_never_arrived_are_submitted_and_the_others_taken_over(mock):
@@ -328,10 +351,10 @@ def test_keys_of_which_the_submit_never_arrived_are_submitted_and_the_others_tak
 @pytest.mark.parametrize(("number", "gone"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
 def test_an_interrupt_cancels_the_whole_array_or_leaves_it(mock, tmp_path, number, gone):
     def arguments(key):
-        return {"key": key, "folder": str(tmp_path), "seconds": 0 if key == "a" else 20}
+        return {"key": key, "folder": str(tmp_path), "waits": key != "a"}
 
     def interrupt():
-        wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 3, 30)
+        wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 3)
         os.kill(os.getpid(), number)
 
     def stop(*_):
@@ -340,7 +363,7 @@ def test_an_interrupt_cancels_the_whole_array_or_leaves_it(mock, tmp_path, numbe
     former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
     thread = threading.Thread(target=interrupt)
     thread.start()
-    requests = key_requests(functions.of_key_slowly, ["a", "b", "c"], arguments)
+    requests = key_requests(functions.of_key_waiting, ["a", "b", "c"], arguments)
     try:
         with pytest.raises(KeyboardInterrupt) as caught:
             list(mock.orchestrator.run_many(requests))
@@ -350,8 +373,10 @@ def test_an_interrupt_cancels_the_whole_array_or_leaves_it(mock, tmp_path, numbe
     thread.join()
     assert getattr(caught.value, LEFT_RUNNING) is not gone
     pids = [int(Path(tmp_path, f"started-{key}").read_text()) for key in "bc"]
-    assert [Path(f"/proc/{pid}").exists() for pid in pids] == [not gone] * 2
-    if not gone:
+    if gone:
+        wait_until(lambda: not any(map(is_alive, pids)))
+    else:
+        assert all(map(is_alive, pids))
         assert any("are left running" in text for text in mock.told)
         for row in mock.jobs.rows.values():
             [ref] = [r for r in mock.scheduler.find(row.token, row.submitted_at)
@@ -361,11 +386,11 @@ def test_an_interrupt_cancels_the_whole_array_or_leaves_it(mock, tmp_path, numbe
 
 def test_one_task_that_somebody_cancels_is_a_cancelled_build(mock, tmp_path):
     def arguments(key):
-        return {"key": key, "folder": str(tmp_path), "seconds": 20 if key == "b" else 0}
+        return {"key": key, "folder": str(tmp_path), "waits": key == "b"}
 
-    results = mock.orchestrator.run_many(key_requests(functions.of_key_slowly, "ab", arguments))
+    results = mock.orchestrator.run_many(key_requests(functions.of_key_waiting, "ab", arguments))
     next(results)
-    wait_until(lambda: list(tmp_path.glob("started-b")), 30)
+    wait_until((tmp_path / "started-b").exists)
     [row] = [row for row in mock.jobs.rows.values() if row.node == node("b")]
     refs = mock.scheduler.find(row.token, row.submitted_at)
     mock.scheduler.cancel([ref for ref in refs if ref.index == 1])

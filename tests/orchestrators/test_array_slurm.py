@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import job_functions as functions
 import pytest
 from array_requests import by_key, key_requests
 from job_requests import MemoryJobs
+from slurms import need_slurm
 from waiting import wait_until
 
 from examlops_dagster.core.seams import LEFT_RUNNING
@@ -21,9 +21,6 @@ from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
 from examlops_dagster.schedulers.slurm import SlurmScheduler
 
 KEYS = [f"k{n}" for n in range(30)]
-SLURM = {
-    name: value for name, value in os.environ.items() if name.startswith("EXAMLOPS_TEST_SLURM")
-}
 
 
 class Counting(SlurmScheduler):
@@ -68,9 +65,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path):
-    if not SLURM or "SLURM_CONF" not in os.environ:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    need_slurm()
     folder = tmp_path / "a folder with spaces, 'quotes' and %a"
     folder.mkdir()
     found = Cluster(folder)
@@ -90,11 +85,11 @@ def queue():
     return set(found.stdout.split())
 
 
-def slowly(folder, keys, seconds):
+def waiting(folder, keys, waits=lambda _: True):
     return key_requests(
-        functions.of_key_slowly,
+        functions.of_key_waiting,
         keys,
-        lambda key: {"key": key, "folder": str(folder), "seconds": seconds(key)},
+        lambda key: {"key": key, "folder": str(folder), "waits": waits(key)},
     )
 
 
@@ -135,7 +130,7 @@ def test_a_lost_reply_submits_only_what_is_missing(cluster, loses):
 @pytest.mark.parametrize("by_us", [True, False])
 def test_a_cancelled_array_is_gone(cluster, tmp_path, by_us):
     def cancel():
-        wait_until(lambda: len(list(tmp_path.glob("started-*"))) >= 4, 60)
+        wait_until(lambda: len(list(tmp_path.glob("started-*"))) >= 4)
         if by_us:
             os.kill(os.getpid(), signal.SIGINT)
         else:
@@ -143,7 +138,7 @@ def test_a_cancelled_array_is_gone(cluster, tmp_path, by_us):
 
     thread = threading.Thread(target=cancel)
     thread.start()
-    results = cluster.run(slowly(tmp_path, KEYS[:6], lambda _: 60))
+    results = cluster.run(waiting(tmp_path, KEYS[:6]))
     if by_us:
         with pytest.raises(KeyboardInterrupt) as caught:
             list(results)
@@ -157,15 +152,14 @@ def test_a_cancelled_array_is_gone(cluster, tmp_path, by_us):
 
 @pytest.mark.usefixtures("slurm_alone")
 def test_a_task_on_a_node_that_fails_is_tried_again_alone_on_another(cluster, tmp_path):
-    failed = []
+    failed, starts = [], tmp_path / "started-a"
 
-    def seconds(key):
-        return 8 if key == "a" else 0
+    def row_of_a():
+        return next(r for r in cluster.jobs.rows.values() if r.node.partition == "a")
 
     def fail():
-        wait_until((tmp_path / "started-a").exists, 60)
-        time.sleep(1)
-        [row] = [r for r in cluster.jobs.rows.values() if r.node.partition == "a"]
+        wait_until(lambda: starts.exists() and row_of_a().job_id)
+        row = row_of_a()
         node = subprocess.run(
             ["squeue", "-h", "-j", row.job_id, "-o", "%N"],
             capture_output=True, text=True, check=True, timeout=60,
@@ -173,11 +167,13 @@ def test_a_task_on_a_node_that_fails_is_tried_again_alone_on_another(cluster, tm
         failed.append(node)
         command = ["scontrol", "update", f"nodename={node}", "state=down", "reason=test"]
         subprocess.run(command, check=True, timeout=60)
+        wait_until(lambda: len(starts.read_text().splitlines()) == 2)
+        (tmp_path / "go on").touch()
 
     thread = threading.Thread(target=fail)
     thread.start()
     try:
-        found = by_key(cluster.run(slowly(tmp_path, "abc", seconds)))
+        found = by_key(cluster.run(waiting(tmp_path, "abc", lambda key: key == "a")))
     finally:
         thread.join()
         for node in failed:
@@ -210,7 +206,9 @@ HERE = Path(__file__).parent
 @asset(partitions={"k": partitions([f"k{n}" for n in range(30)])}, orchestrator="scheduler")
 def parts(k):
     (HERE / f"building {k}").write_text("")
-    time.sleep(8 if k == "k3" else 0)
+    deadline = time.monotonic() + 600
+    while k == "k3" and not (HERE / "go on").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
     if k == "k5":
         raise ValueError("no good")
     with (HERE / "calls").open("a") as file:
@@ -234,12 +232,13 @@ def test_a_waiter_that_is_killed_is_followed_by_one_that_submits_nothing(cluster
     command = [exa, "assets", "materialize", "parts"]
     first = subprocess.Popen(command, cwd=home, env=environment, start_new_session=True)
     try:
-        wait_until((home / "building k3").exists, 90)
+        wait_until((home / "building k3").exists)
     finally:
         first.kill()
-        first.wait(30)
+        first.wait(60)
+        (home / "go on").touch()
     done = subprocess.run(
-        command, cwd=home, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=home, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 1
     assert "taking over" in done.stderr

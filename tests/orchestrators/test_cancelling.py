@@ -3,9 +3,11 @@
 import threading
 import time
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 from job_requests import Scripted, status
+from waiting import PATIENCE_SECONDS, wait_until
 
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.orchestrators import cancelling as cancelling_module
@@ -39,16 +41,14 @@ def test_a_hundred_threads_take_few_commands():
     together = threading.Barrier(100)
 
     def cancel(n):
-        together.wait(30)
-        found[n] = cancelling.cancel(job(n), 10)
+        together.wait(PATIENCE_SECONDS)
+        found[n] = cancelling.cancel(job(n), PATIENCE_SECONDS)
 
     threads = [threading.Thread(target=cancel, args=(n,)) for n in range(100)]
-    started = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
-    assert time.monotonic() - started < 15  # one by one: 20 s
+        thread.join(PATIENCE_SECONDS)
     assert {found[n].state for n in range(100)} == {JobState.CANCELLED}
     assert sum(scheduler.commands) == 100
     assert len(scheduler.commands) <= 10
@@ -57,8 +57,8 @@ def test_a_hundred_threads_take_few_commands():
 def test_one_by_itself_is_cancelled_soon():
     scheduler = Counting(status("RUNNING"))
     started = time.monotonic()
-    assert Cancelling(scheduler, cancel_all).cancel(job(1), 30).state is JobState.CANCELLED
-    assert time.monotonic() - started < 15
+    assert Cancelling(scheduler, cancel_all).cancel(job(1), 600).state is JobState.CANCELLED
+    assert time.monotonic() - started < 300
 
 
 def test_what_does_not_go_is_told_after_its_time():
@@ -72,16 +72,16 @@ def test_a_failure_reaches_all_who_wait(monkeypatch):
     def broken(*_):
         raise ValueError("broken")
 
-    monkeypatch.setattr(cancelling_module, "GATHER_SECONDS", 2.0)  # for the follower to join
     cancelling = Cancelling(Scripted(), broken)
     ends = []
+    follower = threading.Thread(target=lambda: ends.append(cancelling.cancel(job(2), 1).state))
 
-    def follow():
-        ends.append(cancelling.cancel(job(2), 1).state)
+    def gather(_):
+        follower.start()
+        wait_until(lambda: len(cancelling._open.jobs) == 2)
 
-    follower = threading.Timer(0.05, follow)
-    follower.start()
+    monkeypatch.setattr(cancelling_module, "time", SimpleNamespace(sleep=gather))
     with pytest.raises(ValueError, match="broken"):
         cancelling.cancel(job(1), 1)
-    follower.join(10)
+    follower.join(PATIENCE_SECONDS)
     assert ends == [JobState.UNKNOWN]

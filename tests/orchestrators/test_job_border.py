@@ -3,6 +3,7 @@
 import job_functions as functions
 import pytest
 from job_requests import Mock, Scripted, job_request, leave_exit, run_scripted, status
+from needs import library
 
 from examlops_dagster.core.declarations import NodeType, Upstream
 from examlops_dagster.errors import AssetBuildError, ResultError
@@ -18,7 +19,7 @@ def test_the_job_has_neither_dagster_nor_a_database(mock, tmp_path, monkeypatch)
 
 
 def test_tables_cross_both_ways(mock):
-    pandas = pytest.importorskip("pandas")
+    pandas = library("pandas")
     table = pandas.DataFrame({"x": [1, 2]})
     upstreams = (Upstream("table", parameter="table"),)
     request = job_request(functions.frame, {"table": table})

@@ -85,6 +85,6 @@ def test_many_jobs_wait_at_once_in_threads(mock):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert results == {n: {"PM100": n} for n in range(8)}
     assert len({row.job_id for row in mock.jobs.rows.values()}) == 8

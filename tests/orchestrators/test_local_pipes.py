@@ -15,17 +15,6 @@ from examlops_dagster.formats import decode
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 
 
-@pytest.fixture(scope="module")
-def worker():
-    with LocalOrchestrator(grace_seconds=0.3) as orchestrator:
-        yield orchestrator
-
-
-@pytest.fixture(params=["worker", "in process"])
-def local(request, worker):
-    return worker if request.param == "worker" else LocalOrchestrator(in_process=True)
-
-
 def run(local, function, arguments=None, **how):
     """Give the result, and what was heard."""
     heard = []
@@ -125,7 +114,7 @@ def test_functions_that_are_called_at_one_time_have_their_own_contexts():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     for name in ("a", "b"):
         result, heard = found[name]
         assert lines(heard) == [name, f"{name} in a thread"]

@@ -56,14 +56,14 @@ def test_a_job_is_ended_at_its_limit_to_the_second(mock, tmp_path, timeout):
     started = time.monotonic()
     with pytest.raises(BuildTimeoutError, match=r"ended TIMEOUT \(reached its time limit\)"):
         mock.run(
-            functions.sleeps, {"folder": str(tmp_path), "seconds": 60}, timeout_seconds=timeout
+            functions.sleeps, {"folder": str(tmp_path), "seconds": 600}, timeout_seconds=timeout
         )
-    assert time.monotonic() - started < 45
+    assert time.monotonic() - started < 300
     assert mock.jobs.only.state == "TIMEOUT"
 
 
 def test_a_cancelled_job_is_a_cancelled_build(mock, tmp_path):
-    arguments = {"folder": str(tmp_path), "seconds": 60}
+    arguments = {"folder": str(tmp_path), "seconds": 600}
     caught = []
 
     def run():
@@ -77,7 +77,7 @@ def test_a_cancelled_job_is_a_cancelled_build(mock, tmp_path):
     wait_until(lambda: list(tmp_path.glob("started-*")))
     [ref] = mock.scheduler.find(mock.jobs.only.token, mock.jobs.only.submitted_at)
     mock.scheduler.cancel([ref])
-    thread.join(60)
+    thread.join(300)
     assert isinstance(caught[0], BuildCancelledError)
     assert mock.jobs.only.state == "CANCELLED"
 

@@ -108,7 +108,7 @@ def test_a_failed_job_has_its_traceback_and_both_logs_in_the_error(flux):
 
 
 def test_a_job_beyond_its_limit_timed_out(flux, tmp_path):
-    arguments = {"folder": str(tmp_path), "seconds": 60}
+    arguments = {"folder": str(tmp_path), "seconds": 600}
     with pytest.raises(BuildTimeoutError, match="ended TIMEOUT"):
         flux.run(functions.sleeps, arguments, timeout_seconds=1.0)
     assert states(flux) == ["TIMEOUT"]
@@ -116,13 +116,13 @@ def test_a_job_beyond_its_limit_timed_out(flux, tmp_path):
 
 def test_a_job_that_somebody_cancels_is_a_cancelled_build(flux, tmp_path):
     def cancel():
-        wait_until(lambda: list(tmp_path.glob("started-*")), 60)
+        wait_until(lambda: list(tmp_path.glob("started-*")))
         flux.cancel(flux.jobs.only.job_id)
 
     thread = threading.Thread(target=cancel)
     thread.start()
     with pytest.raises(BuildCancelledError, match="ended CANCELLED"):
-        flux.run(functions.sleeps, {"folder": str(tmp_path), "seconds": 60})
+        flux.run(functions.sleeps, {"folder": str(tmp_path), "seconds": 600})
     thread.join()
     assert states(flux) == ["CANCELLED"]
 
@@ -178,22 +178,33 @@ def test_a_refusal_is_told_and_nothing_runs_here(flux, tmp_path, resources, why)
 
 def test_a_job_that_the_instance_forgot_is_lost(fake, fake_flux, tmp_path):
     def forget():
-        wait_until(lambda: list(tmp_path.glob("started-*")), 60)
+        wait_until(lambda: list(tmp_path.glob("started-*")))
         for path in fake.folder.rglob("*.json"):
             path.unlink()
 
     thread = threading.Thread(target=forget)
     thread.start()
     with pytest.raises(AssetBuildError, match=r"ended LOST"):
-        fake_flux.run(functions.sleeps, {"folder": str(tmp_path), "seconds": 5})
+        fake_flux.run(functions.talks, {"folder": str(tmp_path)})
+    (tmp_path / "go on").touch()
     thread.join()
     assert len(fake_flux.jobs.rows) == 1
 
 
-def lose_when(fake, host, is_time):
+def started(folder):
+    """Give how often jobs were started that note it."""
+    found = [path.read_text().splitlines() or [""] for path in folder.glob("started-*")]
+    return sum(map(len, found))
+
+
+def lose_when(fake, host, folder, starts):
+    """Lose a node after so many starts, and let the jobs end once some were started again."""
+
     def lose():
-        wait_until(is_time, 60)
+        wait_until(lambda: started(folder) == starts)
         fake.lose(host)
+        wait_until(lambda: started(folder) > starts)
+        (folder / "go on").touch()
 
     thread = threading.Thread(target=lose)
     thread.start()
@@ -202,9 +213,9 @@ def lose_when(fake, host, is_time):
 
 @pytest.mark.parametrize("constraint", [None, "rank:0|rank:1"])
 def test_a_job_whose_node_is_lost_runs_on_another(fake, fake_flux, tmp_path, constraint):
-    arguments = {"folder": str(tmp_path), "seconds": 3}
-    thread = lose_when(fake, "node1", lambda: list(tmp_path.glob("started-*")))
-    result = fake_flux.run(functions.sleeps, arguments, resources={"constraint": constraint})
+    thread = lose_when(fake, "node1", tmp_path, 1)
+    arguments = {"folder": str(tmp_path)}
+    result = fake_flux.run(functions.talks, arguments, resources={"constraint": constraint})
     thread.join()
     assert result.provenance["node"] == "node2"
     assert states(fake_flux) == ["COMPLETED", "NODE_FAIL"]
@@ -213,12 +224,15 @@ def test_a_job_whose_node_is_lost_runs_on_another(fake, fake_flux, tmp_path, con
 
 
 def test_where_no_other_node_is_the_error_says_which_one_was_avoided(fake, fake_flux, tmp_path):
-    thread = lose_when(fake, "node1", lambda: list(tmp_path.glob("started-*")))
+    def lose():
+        wait_until(lambda: list(tmp_path.glob("started-*")))
+        fake.lose("node1")
+
+    thread = threading.Thread(target=lose)
+    thread.start()
     with pytest.raises(AssetBuildError, match=r"ended REFUSED .*away from node1, which failed"):
         fake_flux.run(
-            functions.sleeps,
-            {"folder": str(tmp_path), "seconds": 60},
-            resources={"constraint": "host:node1"},
+            functions.talks, {"folder": str(tmp_path)}, resources={"constraint": "host:node1"}
         )
     thread.join()
     assert states(fake_flux) == ["NODE_FAIL", "REFUSED"]
@@ -260,9 +274,9 @@ def test_keys_of_more_than_one_task_are_a_batch_each(flux):
 
 
 def test_keys_of_a_lost_node_run_on_another_and_the_others_go_on(fake, fake_flux, tmp_path):
-    thread = lose_when(fake, "node1", lambda: len(list(tmp_path.glob("started-*"))) == 4)
+    thread = lose_when(fake, "node1", tmp_path, 4)
     requests = key_requests(
-        functions.of_key_slowly, "abcd", lambda k: {"key": k, "folder": str(tmp_path), "seconds": 3}
+        functions.of_key_waiting, "abcd", lambda k: {"key": k, "folder": str(tmp_path)}
     )
     found = by_key(fake_flux.run_many(requests))
     thread.join()
@@ -274,14 +288,15 @@ def test_keys_of_a_lost_node_run_on_another_and_the_others_go_on(fake, fake_flux
 def test_an_array_whose_waiter_died_is_taken_over(flux, tmp_path):
     def requests():
         return key_requests(
-            functions.of_key_slowly,
+            functions.of_key_waiting,
             "abc",
-            lambda k: {"key": k, "folder": str(tmp_path), "seconds": 0 if k == "a" else 3},
+            lambda k: {"key": k, "folder": str(tmp_path), "waits": k != "a"},
         )
 
     first = flux.run_many(requests())
     next(first)
     first.close()
+    (tmp_path / "go on").touch()
     found = by_key(flux.run_many(requests()))
     assert {k: decode(found[k].value) for k in "bc"} == {"b": "b", "c": "c"}
     assert any("taking over 2 jobs on flux" in text for text in flux.told)
@@ -289,13 +304,13 @@ def test_an_array_whose_waiter_died_is_taken_over(flux, tmp_path):
 
 def test_ctrl_c_cancels_the_whole_array(flux, tmp_path):
     def interrupt():
-        wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 3, 60)
+        wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 3)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     requests = key_requests(
-        functions.of_key_slowly, "abc", lambda k: {"key": k, "folder": str(tmp_path), "seconds": 60}
+        functions.of_key_waiting, "abc", lambda k: {"key": k, "folder": str(tmp_path)}
     )
     with pytest.raises(KeyboardInterrupt) as caught:
         list(flux.run_many(requests))

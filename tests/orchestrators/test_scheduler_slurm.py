@@ -8,6 +8,8 @@ import threading
 import job_functions as functions
 import pytest
 from job_requests import MemoryJobs, job_request
+from needs import library
+from slurms import need_slurm
 from waiting import wait_until
 
 from examlops_dagster.core.declarations import Upstream
@@ -15,16 +17,10 @@ from examlops_dagster.errors import AssetBuildError, BuildCancelledError, BuildT
 from examlops_dagster.formats import decode
 from examlops_dagster.orchestrators.scheduler import SchedulerOrchestrator
 
-SLURM = {
-    name: value for name, value in os.environ.items() if name.startswith("EXAMLOPS_TEST_SLURM")
-}
-
 
 @pytest.fixture
 def slurm(awkward_path):
-    if not SLURM or "SLURM_CONF" not in os.environ:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    need_slurm()
     environment = {
         **os.environ,
         "EXAMLOPS_ASSET_JOB_DIR": str(awkward_path / "jobs"),
@@ -36,7 +32,7 @@ def slurm(awkward_path):
 
 
 def test_values_cross_both_ways(slurm):
-    pandas = pytest.importorskip("pandas")
+    pandas = library("pandas")
     request = job_request(functions.frame, {"table": pandas.DataFrame({"x": [1, 2]})})
     upstreams = (Upstream("table", parameter="table"),)
     object.__setattr__(request.declaration, "upstreams", upstreams)
@@ -54,7 +50,7 @@ def test_a_failure_has_its_traceback_and_both_logs(slurm):
 
 
 def test_a_limit_is_kept_to_the_second(slurm, tmp_path):
-    arguments = {"folder": str(tmp_path), "seconds": 60}
+    arguments = {"folder": str(tmp_path), "seconds": 600}
     with pytest.raises(BuildTimeoutError, match="ended TIMEOUT"):
         slurm.run(job_request(functions.sleeps, arguments, timeout_seconds=2.0))
 
@@ -67,7 +63,7 @@ def test_a_refusal_is_told_and_nothing_runs_here(slurm):
 @pytest.mark.parametrize("by_us", [True, False])
 def test_a_cancelled_job_is_gone(slurm, tmp_path, by_us):
     def cancel():
-        wait_until(lambda: list(tmp_path.glob("started-*")), 60)
+        wait_until(lambda: list(tmp_path.glob("started-*")))
         if by_us:
             os.kill(os.getpid(), signal.SIGINT)
         else:
@@ -76,7 +72,7 @@ def test_a_cancelled_job_is_gone(slurm, tmp_path, by_us):
     thread = threading.Thread(target=cancel)
     thread.start()
     with pytest.raises(KeyboardInterrupt if by_us else BuildCancelledError):
-        slurm.run(job_request(functions.sleeps, {"folder": str(tmp_path), "seconds": 60}))
+        slurm.run(job_request(functions.sleeps, {"folder": str(tmp_path), "seconds": 600}))
     thread.join()
     job_id = slurm.jobs.only.job_id
     argv = ["squeue", "-h", "-t", "PD,R,CG", "-o", "%i"]
@@ -106,20 +102,22 @@ def test_a_job_on_a_node_that_fails_is_tried_again_on_another(slurm, tmp_path):
     failed = []
 
     def fail():
-        wait_until(lambda: list(tmp_path.glob("started-*")), 60)
+        wait_until(lambda: list(tmp_path.glob("started-*")))
         command = ["squeue", "-h", "-j", slurm.jobs.only.job_id, "-o", "%N"]
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         failed.append(answer.stdout.strip())
         set_node(failed[0], "down")
+        wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 2)
+        (tmp_path / "go on").touch()
 
     thread = threading.Thread(target=fail)
     thread.start()
     try:
-        result = slurm.run(job_request(functions.sleeps, {"folder": str(tmp_path), "seconds": 6}))
+        result = slurm.run(job_request(functions.talks, {"folder": str(tmp_path)}))
     finally:
         thread.join()
         set_node(failed[0], "resume")
-    assert decode(result.value) == "slept"
+    assert decode(result.value) == "talked"
     assert result.provenance["node"] not in failed
     assert [row.state for row in slurm.jobs.rows.values()] == ["NODE_FAIL", "COMPLETED"]
 

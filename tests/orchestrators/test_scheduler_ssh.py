@@ -14,8 +14,10 @@ import job_functions as functions
 import pytest
 from array_requests import by_key, key_requests
 from job_requests import IMPATIENT, MemoryJobs, job_request
-from sshd import FAKES, IN_CI, SshServer
-from waiting import wait_until
+from needs import library
+from slurms import need_slurm
+from sshd import FAKES, SshServer
+from waiting import PATIENCE_SECONDS, wait_until
 
 from examlops_dagster.core.declarations import Upstream
 from examlops_dagster.core.jobs import HpcJob
@@ -30,7 +32,6 @@ from examlops_dagster.schedulers.script import quote
 from examlops_dagster.schedulers.ssh import SshRunner
 from examlops_dagster.schedulers.ssh_settings import ssh_settings
 
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
 PATIENCE = replace(IMPATIENT, files=10.0, lost=60.0)
 
 
@@ -70,7 +71,7 @@ class Cluster:
         """Kill the one connection."""
         socket = self.runner._socket()
         argv = ["ssh", "-o", f"ControlPath={socket}", "-O", "check", "127.0.0.1"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
         os.kill(int(done.stderr.partition("pid=")[2].partition(")")[0]), signal.SIGKILL)
 
 
@@ -110,7 +111,7 @@ def short_delays(monkeypatch):
 
 
 def test_values_cross_both_ways_over_one_connection(cluster):
-    pandas = pytest.importorskip("pandas")
+    pandas = library("pandas")
     request = job_request(functions.frame, {"table": pandas.DataFrame({"x": [1, 2]})})
     upstreams = (Upstream("table", parameter="table"),)
     object.__setattr__(request.declaration, "upstreams", upstreams)
@@ -156,13 +157,13 @@ def test_logs_come_while_the_job_runs(staged, tmp_path, capfd):
     thread = threading.Thread(target=lambda: caught.append(staged.orchestrator().run(request)))
     thread.start()
     shown = ""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while "first line" not in shown:
         shown += capfd.readouterr().out
         assert time.monotonic() < deadline
         time.sleep(0.05)
     (tmp_path / "go on").touch()
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
     assert "last line" in shown + capfd.readouterr().out
     assert decode(caught[0].value) == "talked"
 
@@ -172,16 +173,17 @@ def test_a_connection_that_is_lost_while_a_job_runs_says_nothing_of_it(cluster, 
     caught = []
     thread = threading.Thread(target=lambda: caught.append(cluster.orchestrator().run(request)))
     thread.start()
-    wait_until(lambda: list(tmp_path.glob("started-*")), 60)
+    wait_until(lambda: list(tmp_path.glob("started-*")))
     cluster.server.stop()
     cluster.cut()
     (tmp_path / "go on").touch()
-    time.sleep(3)  # the job ends, and nobody can say so
+    seen = (cluster.there or cluster.here) / cluster.jobs.only.token
+    wait_until((seen / "exit.json").exists)  # the job ends, and nobody can say so
     if cluster.there is not None:
         assert thread.is_alive()
         assert cluster.jobs.only.state in ("PENDING", "RUNNING", "COMPLETING")
     cluster.server.start()
-    thread.join(90)
+    thread.join(PATIENCE_SECONDS)
     assert decode(caught[0].value) == "talked"
     assert len(cluster.jobs.rows) == 1
 
@@ -202,7 +204,7 @@ def test_a_job_that_ended_unseen_is_adopted(cluster, tmp_path):
         first.run(replace(request, pause=gone, ends_job=lambda number: False))
     row = cluster.jobs.only
     seen = (cluster.there or cluster.here) / row.token
-    wait_until((seen / "exit.json").exists, 60)
+    wait_until((seen / "exit.json").exists)
     result = cluster.orchestrator().run(request)
     assert decode(result.value) == "talked"
     assert [r.state for r in cluster.jobs.rows.values()] == ["COMPLETED"]
@@ -308,9 +310,7 @@ def test_many_keys_are_one_submission_and_each_has_its_own_files(cluster):
 
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_a_real_slurm_is_reached_too(server, awkward_path, is_staged):
-    if not HAS_SLURM:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if IN_CI else pytest.skip)(reason)
+    need_slurm()
     server.profile(PATH=os.environ["PATH"], SLURM_CONF=os.environ["SLURM_CONF"])
     cluster = Cluster(server, awkward_path / "here", awkward_path / "there" if is_staged else None)
     cluster.environment["EXAMLOPS_HPC_SCHEDULER"] = ""

@@ -12,8 +12,9 @@ from waiting import wait_until
 
 from examlops_dagster.core.aliases import Metadata
 from examlops_dagster.core.records import Node
+from examlops_dagster.core.versions import content_version
 from examlops_dagster.errors import AssetBuildError
-from examlops_dagster.formats import content_hash, decode
+from examlops_dagster.formats import decode
 from examlops_dagster.orchestrators.calling import name_of, produce, resolve
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 
@@ -69,7 +70,7 @@ def test_a_set_of_text_has_the_same_content_in_every_worker():
     hashes = set()
     for _ in range(2):
         with LocalOrchestrator() as orchestrator:
-            hashes.add(content_hash(orchestrator.run(request(functions.makes_a_set)).value))
+            hashes.add(content_version(orchestrator.run(request(functions.makes_a_set)).value))
     assert len(hashes) == 1
 
 
@@ -167,7 +168,7 @@ def run_script(script):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -200,7 +201,7 @@ def test_killing_the_parent_ends_the_function_and_its_children(tmp_path, functio
         assert len(alive(pids_in(folder))) == count
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        wait_until(lambda: alive(pids_in(folder)) == [], seconds=2)
+        wait_until(lambda: alive(pids_in(folder)) == [])
 
 
 def test_a_name_stands_only_for_the_very_same_object():

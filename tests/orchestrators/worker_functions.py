@@ -118,7 +118,7 @@ def sleeps(folder, ignore_sigterm=False):
     if ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(folder)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def keeps_the_lock(folder):
@@ -127,7 +127,7 @@ def keeps_the_lock(folder):
 
 
 def leaves_an_orphan_and_dies(folder):
-    orphan = "(setsid sh -c 'echo $$ > {0}/$$; sleep 60 & wait' &) "
+    orphan = "(setsid sh -c 'echo $$ > {0}/$$; sleep 600 & wait' &) "
     subprocess.run(["sh", "-c", orphan.format(folder)], check=True)
     while not count(folder):
         time.sleep(0.01)
@@ -137,21 +137,24 @@ def leaves_an_orphan_and_dies(folder):
 def stops_cleanly(folder):
     """Start a program that takes a moment to clean up after SIGTERM."""
     script = (
-        f"trap 'sleep 0.2; echo > {folder}/cleaned; exit' TERM; echo > {folder}/1; sleep 9 & wait"
+        f"trap 'sleep 0.2; echo > {folder}/cleaned; exit' TERM; echo > {folder}/begun; "
+        "sleep 600 & wait"
     )
     subprocess.run(["sh", "-c", script], check=True)
 
 
 def sleeps_with_children(folder):
     """Start a child, a grandchild in a session of its own, and an orphan that ignores SIGTERM."""
-    deep = "trap '' TERM; echo $$ > {0}/$$; setsid sh -c 'echo $$ > {0}/$$; sleep 60 & wait' & wait"
+    deep = (
+        "trap '' TERM; echo $$ > {0}/$$; setsid sh -c 'echo $$ > {0}/$$; sleep 600 & wait' & wait"
+    )
     subprocess.Popen(["sh", "-c", deep.format(folder)])
-    orphan = "(setsid sh -c 'trap \"\" TERM; echo $$ > {0}/$$; sleep 60 & wait' &) "
+    orphan = "(setsid sh -c 'trap \"\" TERM; echo $$ > {0}/$$; sleep 600 & wait' &) "
     subprocess.run(["sh", "-c", orphan.format(folder)], check=True)
     while count(folder) < 3:
         time.sleep(0.01)
     note(folder)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def note(folder):

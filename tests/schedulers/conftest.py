@@ -3,13 +3,11 @@ import os
 import pytest
 from fluxes import FakeFlux, has_real_flux, run_flux
 from scheduler_kit import FAKES, FakeSlurm, Work
+from slurms import need_slurm
 
 from examlops_dagster.schedulers.flux import FluxScheduler
 from examlops_dagster.schedulers.mock import MockScheduler
 from examlops_dagster.schedulers.slurm import SlurmScheduler
-
-HAS_SLURM = os.environ.get("EXAMLOPS_TEST_SLURM") == "1" and bool(os.environ.get("SLURM_CONF"))
-IN_CI = os.environ.get("CI") == "true"
 
 
 @pytest.fixture
@@ -21,17 +19,15 @@ def work(tmp_path):
 
 @pytest.fixture
 def real_slurm():
-    if not HAS_SLURM:
-        reason = "EXAMLOPS_TEST_SLURM=1 and SLURM_CONF are not set: no Slurm to test with"
-        (pytest.fail if IN_CI else pytest.skip)(reason)
-    found = Remembering()
+    need_slurm()
+    found = RememberingSlurm()
     yield found
     if found.jobs:
         found.cancel(found.jobs)
 
 
-class Remembering(SlurmScheduler):
-    """Knows what it submitted: other tests use the same Slurm at the same time."""
+class Remembering:
+    """Knows what it submitted: other tests use the same cluster at the same time."""
 
     def __init__(self):
         super().__init__()
@@ -41,6 +37,14 @@ class Remembering(SlurmScheduler):
         found = super().submit(submission)
         self.jobs.extend(found)
         return found
+
+
+class RememberingSlurm(Remembering, SlurmScheduler):
+    pass
+
+
+class RememberingFlux(Remembering, FluxScheduler):
+    pass
 
 
 @pytest.fixture
@@ -51,19 +55,6 @@ def flux(request):
     found = RememberingFlux()
     yield found
     found.cancel(found.jobs)
-
-
-class RememberingFlux(FluxScheduler):
-    """Knows what it submitted; others may use the same instance."""
-
-    def __init__(self):
-        super().__init__()
-        self.jobs = []
-
-    def submit(self, submission):
-        found = super().submit(submission)
-        self.jobs.extend(found)
-        return found
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import json
 import re
-import time
 
 import pytest
 from fluxes import ended_job
+from limits import once_begun
 from waiting import wait_until
 
 from examlops_dagster.schedulers.flux import FluxScheduler
@@ -20,9 +20,7 @@ from examlops_dagster.schedulers.flux import FluxScheduler
         (["submit", "-n1", "sh", "-c", "kill $$"], ("FAILED", 143, 36608, None)),
         (["submit", "-n1", "/no/such/cmd"], ("FAILED", 127, 32512, "exec")),
         (["submit", "-n1", "/etc/passwd"], ("FAILED", 126, 32256, "exec")),
-        (["submit", "-n1", "-t1s", "sleep", "60"], ("TIMEOUT", 142, 36352, "timeout")),
-        (["submit", "-n1", "-t1s", "bash", "-c", "trap 'exit 5' ALRM; sleep 60 & wait"],
-         ("TIMEOUT", 5, 1280, "timeout")),
+        (["submit", "-n1", "-t1s", "sleep", "600"], ("TIMEOUT", 142, 36352, "timeout")),
         (["batch", "-n1", "--output=/dev/null", "--wrap", "exit 3"], ("FAILED", 3, 768, None)),
         (["submit", "-n999", "true"], ("FAILED", 1, None, "alloc")),
     ],
@@ -32,6 +30,15 @@ def test_an_end_has_the_codes_of_flux(flux_command, argv, told):
     assert end_of(one) == told
 
 
+def test_a_program_that_traps_the_limit_has_its_own_code(flux_command, tmp_path):
+    def attempt(seconds):
+        program = f"trap 'exit 5' ALRM; touch '{tmp_path}/begun'; sleep 600 & wait"
+        one = ended_job(flux_command, "submit", "-n1", f"-t{seconds}s", "bash", "-c", program)
+        return (tmp_path / "begun").exists() and one
+
+    assert end_of(once_begun(attempt, 1)) == ("TIMEOUT", 5, 1280, "timeout")
+
+
 def test_a_missing_folder_of_the_output_is_an_exception_of_the_shell(flux_command):
     one = ended_job(flux_command, "submit", "-n1", "--output=/no/such/folder/out", "true")
     assert end_of(one)[::3] == ("FAILED", "exec")
@@ -39,16 +46,17 @@ def test_a_missing_folder_of_the_output_is_an_exception_of_the_shell(flux_comman
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("program", "told"),
     [
-        (["sleep", "60"], ("CANCELED", 143, 36608, "cancel")),
-        (["bash", "-c", "trap 'exit 5' TERM; sleep 60 & wait"], ("CANCELED", 5, 1280, "cancel")),
+        ("touch begun; exec sleep 600", ("CANCELED", 143, 36608, "cancel")),
+        ("trap 'exit 5' TERM; touch begun; sleep 600 & wait", ("CANCELED", 5, 1280, "cancel")),
     ],
 )
-def test_a_cancelled_job_is_canceled_whatever_its_code(flux_command, argv, told):
+def test_a_cancelled_job_is_canceled_whatever_its_code(flux_command, tmp_path, program, told):
+    argv = [f"--cwd={tmp_path}", "bash", "-c", program]
     number = flux_command("submit", "-n1", *argv).stdout.strip()
+    wait_until((tmp_path / "begun").exists)
     wait_until(lambda: " R " in flux_command("jobs", "-n", number).stdout)
-    time.sleep(0.5)  # for the trap
     done = flux_command("cancel", number)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     flux_command("job", "status", number)
@@ -68,10 +76,11 @@ def test_a_held_job_that_is_cancelled_never_ran(flux_command):
     assert (*end_of(one), "t_run" in one) == ("CANCELED", -128, None, "cancel", False)
 
 
-def test_a_killed_job_is_failed_and_not_canceled(flux_command):
-    number = flux_command("submit", "-n1", "sleep", "60").stdout.strip()
+def test_a_killed_job_is_failed_and_not_canceled(flux_command, tmp_path):
+    argv = [f"--cwd={tmp_path}", "bash", "-c", "touch begun; exec sleep 600"]
+    number = flux_command("submit", "-n1", *argv).stdout.strip()
+    wait_until((tmp_path / "begun").exists)
     wait_until(lambda: " R " in flux_command("jobs", "-n", number).stdout)
-    time.sleep(0.5)  # until the task is there
     assert flux_command("job", "kill", "-s", "TERM", number).returncode == 0
     flux_command("job", "status", number)
     one = json.loads(flux_command("jobs", "--json", number).stdout)

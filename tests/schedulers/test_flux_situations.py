@@ -4,12 +4,13 @@ import json
 import os
 import stat
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fluxes import run_flux
 from scheduler_kit import NAME, SUBMITTED_AT, TOKEN, ended, reaches
+from waiting import wait_until
 
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import FailureClass, JobRef, JobState, Submission
@@ -244,7 +245,7 @@ def test_a_cancel_that_did_not_get_through_is_told():
 
 
 def test_the_time_limit_ends_the_job(flux, work):
-    (ref,) = flux.submit(work("sleep 60", time_limit_seconds=1))
+    (ref,) = flux.submit(work("sleep 600", time_limit_seconds=1))
     (status,) = ended(flux, ref)
     assert (status.state, status.exit_code) == (JobState.TIMEOUT, None)
     assert "expired" in status.reason
@@ -261,7 +262,7 @@ def test_a_held_job_is_stuck_until_it_is_released(flux, work):
     (ref,) = flux.submit(work("true", resources={"flux": {"urgency": 0}}))
     status = reaches(flux, ref, JobState.STUCK)
     assert (status.reason, status.never_starts) == ("held", False)
-    subprocess.run(["flux", "job", "urgency", ref.job_id, "16"], check=True, timeout=30)
+    subprocess.run(["flux", "job", "urgency", ref.job_id, "16"], check=True, timeout=60)
     assert ended(flux, ref)[0].state is JobState.COMPLETED
 
 
@@ -274,7 +275,7 @@ def test_a_program_that_cannot_be_started_is_failed(flux, work):
 
 
 def test_jobs_wait_for_room_and_then_run(fake_flux, work):
-    (first,) = fake_flux.submit(work("sleep 60", resources={"ntasks": 2, "cpus_per_task": 8}))
+    (first,) = fake_flux.submit(work("sleep 600", resources={"ntasks": 2, "cpus_per_task": 8}))
     reaches(fake_flux, first, JobState.RUNNING)
     (second,) = fake_flux.submit(work("true", resources={"cpus_per_task": 8}))
     assert fake_flux.poll([second])[second].state is JobState.PENDING
@@ -284,8 +285,8 @@ def test_jobs_wait_for_room_and_then_run(fake_flux, work):
 
 def test_a_lost_node_ends_its_jobs_and_is_told(fake_instance, fake_flux, work):
     ends = {
-        "node1": work("sleep 60", resources={"constraint": "rank:0"}),
-        "node2": work("sleep 60", resources={"constraint": "host:node2"}),
+        "node1": work("sleep 600", resources={"constraint": "rank:0"}),
+        "node2": work("sleep 600", resources={"constraint": "host:node2"}),
     }
     refs = {node: fake_flux.submit(job)[0] for node, job in ends.items()}
     for node, ref in refs.items():
@@ -306,10 +307,14 @@ def test_a_nested_instance_goes_on_without_its_second_node(
     (ref,) = fake_flux.submit(job)
     assert reaches(fake_flux, ref, JobState.RUNNING).nodes == "node[1-2]"
     fake_instance.lose("node2")
-    time.sleep(0.3)
+    wait_until(lambda: exception_of(ref)["occurred"])
     assert fake_flux.poll([ref])[ref].state is JobState.RUNNING
     (job.folder / "go").touch()
     assert ended(fake_flux, ref)[0].state is state
+
+
+def exception_of(ref):
+    return json.loads(run_flux("jobs", "--json", ref.job_id).stdout)["exception"]
 
 
 def test_without_an_instance_nothing_is_known(fake_flux, work, monkeypatch):
@@ -328,7 +333,7 @@ def test_without_an_instance_nothing_is_known(fake_flux, work, monkeypatch):
 def test_a_broker_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
     """submit, jobs and cancel wait without limit (facts/flux.md 8)."""
     program = tmp_path / "flux"
-    program.write_text("#!/bin/sh\nsleep 60 & wait\n")
+    program.write_text("#!/bin/sh\nsleep 600 & wait\n")
     program.chmod(stat.S_IRWXU)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("EXAMLOPS_SLURM_CMD_TIMEOUT", "0.5")
@@ -343,7 +348,7 @@ def test_a_purged_job_of_the_instance_is_unknown(fake_flux, work):
     subprocess.run(
         ["flux", "job", "purge", "-f", ref.job_id],
         check=True,
-        timeout=30,
+        timeout=60,
         stdout=subprocess.DEVNULL,
     )
     assert fake_flux.poll([ref])[ref].state is JobState.UNKNOWN

@@ -57,7 +57,7 @@ def test_a_running_and_an_ended_job_have_the_keys_of_flux(flux_command):
 
 
 def test_text_has_the_columns_of_flux(flux_command):
-    number = flux_command("submit", "-n1", "sleep", "60", LC_ALL="C.UTF-8").stdout.strip()
+    number = flux_command("submit", "-n1", "sleep", "600", LC_ALL="C.UTF-8").stdout.strip()
     wait_until(lambda: " R " in flux_command("jobs", "-n", number).stdout)
     head, line = flux_command("jobs", number, LC_ALL="C.UTF-8").stdout.splitlines()
     flux_command("cancel", number)

@@ -38,7 +38,7 @@ def test_its_times_are_told(scheduler, work):
     (status,) = ended(scheduler, ref)
     slack = timedelta(seconds=2)
     assert ref.submitted_at - slack <= status.started_at <= status.ended_at
-    assert status.ended_at - ref.submitted_at < timedelta(seconds=60)
+    assert status.ended_at - ref.submitted_at < timedelta(minutes=14)  # no zone is as near
     assert status.seen_at is not None
 
 
@@ -111,7 +111,7 @@ def test_no_jobs_are_no_question(scheduler):
 
 
 def test_a_cancelled_job_is_cancelled_and_its_program_gone(scheduler, work):
-    job = work("echo $$ > pid; exec sleep 300")
+    job = work("echo $$ > pid; exec sleep 600")
     (ref,) = scheduler.submit(job)
     reaches(scheduler, ref, JobState.RUNNING)
     pid = wait_until(lambda: _read(job.folder / "pid"))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from examlops_dagster.schedulers import flux_text
 from examlops_dagster.schedulers.base import is_ours, job_name, offset_in
-from examlops_dagster.schedulers.slurm_rows import ranges, read_exit, read_id
+from examlops_dagster.schedulers.options import ranges
+from examlops_dagster.schedulers.slurm_rows import read_exit, read_id
 from examlops_dagster.schedulers.slurm_text import read_submit, read_time
 
 TOKENS = st.uuids().map(lambda one: one.hex)

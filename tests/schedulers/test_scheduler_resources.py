@@ -132,7 +132,12 @@ def test_numbers_may_be_texts_as_the_command_line_gives_them():
 
 def test_one_text_may_hold_several_pairs():
     given_ = resources_of_pairs(["gpus=4, mem=8G,slurm.nodelist=n1,n2", "qos=high"])
-    assert given_ == {"gpus": "4", "mem": "8G", "qos": "high", "slurm": {"nodelist": "n1,n2"}}
+    assert given_ == {"gpus": 4, "mem": "8G", "qos": "high", "slurm": {"nodelist": "n1,n2"}}
+
+
+def test_counts_are_numbers_that_a_policy_can_compare_and_nothing_else_is():
+    given_ = resources_of_pairs(["gpus=8,nodes=2", "gpus_per_node=a100:2,qos=1"])
+    assert given_ == {"gpus": 8, "nodes": 2, "gpus_per_node": "a100:2", "qos": "1"}
 
 
 @pytest.mark.parametrize("pair", ["gpus", "=4", "gpu=4", "slurm=x", "other.x=1"])

@@ -5,8 +5,8 @@ import sys
 import time
 from datetime import datetime, timedelta, timezone
 
-import psutil
 import pytest
+from waiting import PATIENCE_SECONDS, is_alive, wait_until
 
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import JobRef, JobState, Scheduler, Submission
@@ -38,7 +38,7 @@ def mock(tmp_path):
     return MockScheduler({**os.environ, "EXAMLOPS_HPC_WORKDIR": str(tmp_path / "spool")})
 
 
-def until(mock, ref, word, seconds=90):
+def until(mock, ref, word, seconds=PATIENCE_SECONDS):
     deadline = time.monotonic() + seconds
     while (status := mock.poll([ref])[ref]).state is not JobState[word]:
         assert time.monotonic() < deadline, status
@@ -81,7 +81,7 @@ os.killpg(0, 9)
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         start_new_session=True,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -100,18 +100,17 @@ def test_a_job_is_found_by_its_token(mock, submit):
 
 
 def test_a_cancelled_job_is_gone_with_its_children(mock, submit, tmp_path):
-    ref = submit(mock, "sleep 62 & echo $! > child; (trap '' TERM; sleep 0.2); wait")
+    ref = submit(mock, "sleep 600 & echo $! > child; (trap '' TERM; sleep 0.2); wait")
     child = tmp_path / "job 1" / "child"
-    while not child.exists() or not child.read_text():
-        time.sleep(0.02)
+    wait_until(lambda: child.exists() and child.read_text())
     mock.cancel([ref])
     until(mock, ref, "CANCELLED")
     pid = int(child.read_text())
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_limit_ends_a_job(mock, submit):
-    ref = submit(mock, "sleep 60", time_limit_seconds=0.3)
+    ref = submit(mock, "sleep 600", time_limit_seconds=0.3)
     until(mock, ref, "TIMEOUT")
 
 
@@ -130,7 +129,7 @@ def test_an_array_has_a_state_and_logs_for_each_task(mock, submit, tmp_path):
 
 
 def test_one_task_of_an_array_is_cancelled_alone(mock, submit):
-    refs = submit(mock, "sleep $((EXAMLOPS_ARRAY_INDEX * 60 + 1))", array=2)
+    refs = submit(mock, "sleep $((EXAMLOPS_ARRAY_INDEX * 600 + 1))", array=2)
     mock.cancel([refs[1]])
     until(mock, refs[1], "CANCELLED")
     until(mock, refs[0], "COMPLETED")
@@ -139,7 +138,7 @@ def test_one_task_of_an_array_is_cancelled_alone(mock, submit):
 def test_with_one_slot_jobs_wait_for_each_other(tmp_path, submit):
     environment = {"EXAMLOPS_HPC_WORKDIR": str(tmp_path / "spool"), "EXAMLOPS_MOCK_SLOTS": "1"}
     mock = MockScheduler(environment)
-    first = submit(mock, "sleep 60")
+    first = submit(mock, "sleep 600")
     until(mock, first, "RUNNING")
     second, third = submit(mock, "true"), submit(mock, "true")
     assert mock.poll([second])[second].state is JobState.PENDING
@@ -161,11 +160,14 @@ def test_what_is_not_known_says_so(mock, submit):
 def test_a_job_whose_supervisor_is_killed_is_not_known(mock, submit, tmp_path):
     import json
 
-    ref = submit(mock, "sleep 2")
+    ref = submit(mock, "sleep 600")
     until(mock, ref, "RUNNING")
-    pid = json.loads((tmp_path / "job 1" / "mock.json").read_text())["pid"]
-    os.kill(pid, signal.SIGKILL)
-    status = until(mock, ref, "UNKNOWN")
+    state = json.loads((tmp_path / "job 1" / "mock.json").read_text())
+    os.kill(state["pid"], signal.SIGKILL)
+    try:
+        status = until(mock, ref, "UNKNOWN")
+    finally:
+        os.killpg(state["tasks"][""]["pid"], signal.SIGKILL)
     assert "supervisor" in status.reason
 
 

@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from waiting import wait_until
+from limits import once_begun
+from waiting import PATIENCE_SECONDS, is_alive, wait_until
 
 from examlops_dagster.schedulers import script as module
 from examlops_dagster.schedulers.folder import JobFolder
@@ -46,7 +46,7 @@ def start(tmp_path, argv, *, name="job", environment=None, **plan):
 
 def run(tmp_path, argv, **plan):
     folder, process = start(tmp_path, argv, **plan)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return folder, process.returncode, out.decode(errors="surrogateescape"), err.decode()
 
 
@@ -57,7 +57,7 @@ def test_every_value_survives_quoting_on_one_line(words):
     assert "\n" not in quoted
     assert "\r" not in quoted
     done = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {quoted}"], capture_output=True, check=True, timeout=60
+        ["bash", "-c", f"printf '%s\\0' {quoted}"], capture_output=True, check=True, timeout=300
     )
     assert done.stdout.decode().split("\0")[:-1] == words
 
@@ -75,7 +75,7 @@ def test_the_end_is_recorded_with_the_token(tmp_path, code):
     found = folder.exit("token1")
     assert (found.code, found.signal, found.limit_reached) == (code, "", False)
     assert found.host
-    assert abs(found.time.timestamp() - time.time()) < 30
+    assert abs(found.time.timestamp() - time.time()) < 600
     assert folder.exit("another") is None
     assert [p.name for p in folder.path.iterdir() if p.name.startswith(".")] == []
 
@@ -85,7 +85,7 @@ def test_a_program_that_is_not_there_is_recorded(tmp_path):
     assert folder.exit("token1").code == 127
 
 
-@pytest.mark.parametrize("limit", [None, 50])
+@pytest.mark.parametrize("limit", [None, 500])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_is_passed_on_and_recorded(tmp_path, number, limit):
     # at once: timeout(1) passes a signal on twice, and the second one kills an interpreter that exits
@@ -93,28 +93,27 @@ def test_a_signal_is_passed_on_and_recorded(tmp_path, number, limit):
         "import os, signal, time\n"
         f"signal.signal({int(number)}, lambda *_: os._exit(9))\n"
         "open('ready', 'w').close()\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     folder, process = start(tmp_path, [sys.executable, "-c", program], limit_seconds=limit)
     wait_until((folder.path / "ready").exists)
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_SECONDS)
     found = folder.exit("token1")
     assert (found.code, found.signal) == (9, number.name.removeprefix("SIG"))
     assert not found.is_clean
 
 
-@pytest.mark.parametrize("limit", [None, 50])
+@pytest.mark.parametrize("limit", [None, 500])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGALRM])
 def test_the_end_that_a_scheduler_asks_for_reaches_the_children_too(tmp_path, number, limit):
-    argv = ["sh", "-c", "sleep 61 & echo $! > new; mv new child; wait"]
+    argv = ["sh", "-c", "sleep 601 & echo $! > new; mv new child; wait"]
     folder, process = start(tmp_path, argv, limit_seconds=limit)
     wait_until((folder.path / "child").exists)
-    child = psutil.Process(int((folder.path / "child").read_text()))
+    child = int((folder.path / "child").read_text())
     process.send_signal(number)
-    process.communicate(timeout=30)
-    psutil.wait_procs([child], timeout=10)
-    assert not child.is_running() or child.status() == "zombie"
+    process.communicate(timeout=PATIENCE_SECONDS)
+    wait_until(lambda: not is_alive(child))
     found = folder.exit("token1")
     assert found.code in (124, 143)
     assert (found.signal, found.limit_reached) == (number.name.removeprefix("SIG"), False)
@@ -125,29 +124,34 @@ def test_a_program_that_reads_its_input_finds_the_end_of_it(tmp_path):
     folder = JobFolder(tmp_path / "job")
     folder.make()
     write_script(folder.script, render(ScriptPlan("a", "t", folder.path, ["cat"])))
-    subprocess.run(["bash", str(folder.script)], stdin=read, timeout=30, check=True)
+    subprocess.run(["bash", str(folder.script)], stdin=read, timeout=300, check=True)
     os.close(read)
     os.close(write)
 
 
 def test_a_signal_during_set_up_is_recorded(tmp_path):
-    folder, process = start(tmp_path, ["true"], setup=["touch ready", "sleep 0.5"])
+    setup = ["touch ready", "while [ ! -e go ]; do sleep 0.1; done"]
+    folder, process = start(tmp_path, ["true"], setup=setup)
     wait_until((folder.path / "ready").exists)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    (folder.path / "go").touch()
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert folder.exit("token1").code == 143
 
 
 @pytest.mark.parametrize("limit", [2, 1.5])
 def test_the_limit_ends_the_program_and_its_children(tmp_path, limit):
-    argv = ["sh", "-c", "sleep 61 & echo $! > child; wait"]
-    started = time.monotonic()
-    folder, *_ = run(tmp_path, argv, limit_seconds=limit)
-    assert time.monotonic() - started < 20
-    found = folder.exit("token1")
-    assert (found.code, found.limit_reached) == (124, True)
-    child = int((folder.path / "child").read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
+    argv = ["sh", "-c", "sleep 601 & echo $! > new; mv new child; wait"]
+
+    def attempt(seconds):
+        folder, *_ = run(tmp_path, argv, name=f"{seconds}", limit_seconds=seconds)
+        found = folder.exit("token1")
+        assert (found.code, found.limit_reached) == (124, True)
+        path = folder.path / "child"
+        return int(path.read_text()) if path.exists() else None
+
+    child = once_begun(attempt, limit)
+    wait_until(lambda: not is_alive(child))
 
 
 def test_a_set_up_that_ends_the_job_is_no_success_of_its_program(tmp_path):
@@ -170,7 +174,7 @@ def test_what_an_attempt_before_left_is_put_aside(tmp_path):
     folder.messages.write_text("old\n")
     folder.outputs.mkdir()
     (folder.outputs / "result.json").write_text("{}")
-    subprocess.run(["bash", str(folder.script)], check=False, cwd=folder.path, timeout=60)
+    subprocess.run(["bash", str(folder.script)], check=False, cwd=folder.path, timeout=300)
     assert code == folder.exit("token1").code == 3
     assert not folder.messages.exists()
     assert not folder.outputs.exists()
@@ -198,7 +202,7 @@ def test_tasks_of_an_array_know_their_index_and_write_files_of_their_own(tmp_pat
             capture_output=True,
             check=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.stdout == f"{key} {index}\n"
         assert task.exit("t").code == 0
@@ -250,6 +254,6 @@ def test_an_inherited_path_comes_after_ours(tmp_path):
         roots=["/a b", "/c"],
         environment={"PYTHONPATH": "/inherited"},
     )
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert out.decode() == "/a b:/c:/inherited\n"
     assert "/inherited" not in folder.script.read_text()

@@ -7,10 +7,10 @@ from pathlib import Path
 from examlops_dagster import asset
 
 
-@asset(timeout_seconds=2, retries=1)
+@asset(timeout_seconds=5, retries=1)
 def slow():
     (Path(os.environ["TIMEOUT_CALLS"]) / str(os.getpid())).touch()
-    time.sleep(60)
+    time.sleep(600)
 
 
 def calls():
