@@ -97,7 +97,7 @@ def test_thirty_keys_are_one_submission_and_a_bad_one_fails_alone(cluster):
     scheduler = Counting()
     keys = [*KEYS[:29], "bad"]
     found = by_key(cluster.run(key_requests(functions.of_key, keys), scheduler))
-    assert len(scheduler.sbatches) == 1
+    assert len(scheduler.sbatches) == 1, cluster.told
     error = found.pop("bad")
     assert "ValueError: bad is no good" in error.reason
     assert "building bad" in error.details
@@ -110,7 +110,7 @@ def test_thirty_keys_are_one_submission_and_a_bad_one_fails_alone(cluster):
 def test_an_array_beyond_max_array_size_is_split(cluster):
     scheduler = Counting(max_array_size=10)
     found = by_key(cluster.run(key_requests(functions.of_key, KEYS[:25]), scheduler))
-    assert len(scheduler.sbatches) == 3
+    assert len(scheduler.sbatches) == 3, cluster.told
     assert {k: decode(r.value)["task"] for k, r in found.items()} == {k: k for k in KEYS[:25]}
     assert len(cluster.ids) == 3
     rows = {row.node.partition: row for row in cluster.jobs.rows.values()}
@@ -123,7 +123,7 @@ def test_a_lost_reply_submits_only_what_is_missing(cluster, loses):
     scheduler = Counting(max_array_size=10, loses=loses)
     found = by_key(cluster.run(key_requests(functions.of_key, KEYS[:15]), scheduler))
     assert {k: decode(r.value)["task"] for k, r in found.items()} == {k: k for k in KEYS[:15]}
-    assert len(scheduler.sbatches) == 2
+    assert len(scheduler.sbatches) == 2, cluster.told
     assert len(cluster.ids) == 2
 
 
