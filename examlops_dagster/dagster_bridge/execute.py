@@ -49,6 +49,9 @@ from examlops_dagster.project import Project
 
 CANCEL_POLL_SECONDS = 1.0
 
+LEAVE_SECONDS = 10.0
+"""For whoever looks for a Terminate to see that the run has ended; a storage may keep it."""
+
 _INTERRUPTED = (BuildState.CANCELLED, BuildState.RUNNING)
 """How a build stands that an interrupt ended, or whose job it left running."""
 
@@ -284,7 +287,7 @@ def _terminate_is_obeyed(
         yield
     finally:
         ended.set()
-        watcher.join()
+        watcher.join(LEAVE_SECONDS)
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class _Execution:
     def events(self) -> Iterator[DagsterEvent]:
         try:
             while not self._active.is_complete:
-                if self._active.check_for_interrupts():
+                if self._is_interrupted():
                     raise DagsterExecutionInterruptedError
                 if self._changed or self._active.has_to_look:
                     self._changed = False
@@ -169,6 +169,7 @@ class _Execution:
                 self._stop_all()
             yield event
             self._active.handle_event(event)
+        self._signals.see()  # one that its function caught was for that
         yield from self._ended(context, said)
 
     def _start_thread(self, step: ExecutionStep, place: Place) -> None:
@@ -240,6 +241,11 @@ class _Execution:
             yield event
         yield from _trigger_hook(context, said)
 
+    def _is_interrupted(self) -> bool:
+        """Tell whether an interrupt came since the last call."""
+        came = self._signals.see()  # first: Dagster's handler runs after the note is there
+        return self._active.check_for_interrupts() or came
+
     def _interrupted(self) -> Iterator[DagsterEvent]:
         """Have the threads end their jobs, or leave them; a second interrupt waits for nobody."""
         self._stop_all()
@@ -249,7 +255,7 @@ class _Execution:
             self._interruption(),
             EngineEventData.interrupted(list(self._running)),
         )
-        while self._running and not self._active.check_for_interrupts():
+        while self._running and not self._is_interrupted():
             yield from self._hear(_LOOK_SECONDS)
 
     def _interruption(self) -> str:
@@ -269,7 +275,8 @@ class _Execution:
         What for is found out before anybody hears of it: who does may mark the run as cancelled.
         """
         if not self._stop.is_asked:
-            run, number = self._context.dagster_run, self._signals.last()
+            self._signals.see()
+            run, number = self._context.dagster_run, self._signals.number
             meant = is_meant(self._context.instance, run.run_id, run.tags, number)
             self._stop.ask(meant=meant, number=number)
 

@@ -48,21 +48,31 @@ def is_here(tags: Mapping[str, str]) -> bool:
 class Signals:
     """Notes the signals of this process, whoever handles them.
 
-    Handlers do not do for it: Dagster sets others while user code runs.
+    Handlers do not do for it: Dagster sets others while user code runs, and forgets what it noted
+    when it sets them back.
+
+    Attributes
+    ----------
+    number
+        Of the last one that interrupts and was seen; None if there was none.
     """
 
     def __init__(self, descriptor: int | None) -> None:
+        self.number: int | None = None
         self._descriptor = descriptor
 
-    def last(self) -> int | None:
-        """Give the last one that interrupts since the last call; None if there was none."""
+    def see(self) -> bool:
+        """Tell whether one that interrupts came since the last call."""
         if self._descriptor is None:
-            return None
+            return False
         try:
             numbers = os.read(self._descriptor, 4096)
         except BlockingIOError:
-            return None
-        return next((number for number in reversed(numbers) if number in _INTERRUPTS), None)
+            return False
+        found = next((number for number in reversed(numbers) if number in _INTERRUPTS), None)
+        if found is not None:
+            self.number = found
+        return found is not None
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """The executor that lets many steps wait for jobs, on a real instance and mock jobs that are processes."""
 
 import json
+import os
+import signal
 import threading
 from contextlib import contextmanager
 
@@ -14,8 +16,9 @@ from dagster import (
     in_process_executor,
     success_hook,
 )
+from dagster._utils.interrupts import capture_interrupts
 from homes import Homestead, names_of
-from waiting import wait_until
+from waiting import PATIENCE_SECONDS, wait_until
 
 from examlops_dagster import waiting_executor
 
@@ -107,6 +110,21 @@ def run_with(home, module, names, config=None, **how):
     run_config = {"execution": {"config": config}} if config else {}
     run = home.instance.create_run_for_job(job_def=job, asset_selection=keys, run_config=run_config)
     events = list(execute_run_iterator(InMemoryJob(job), run, home.instance))
+    return home.instance.get_run_by_id(run.run_id), events
+
+
+def run_with_hooks(home, module, hooks):
+    """Run all assets of a module as a job with hooks."""
+    from dagster import define_asset_job
+    from dagster._core.definitions.job_base import InMemoryJob
+    from dagster._core.execution.api import execute_run_iterator
+
+    definitions = home.definitions(module, executor=waiting_executor)
+    job = define_asset_job("all", hooks=hooks)
+    repository = Definitions.merge(definitions, Definitions(jobs=[job])).get_repository_def()
+    job_def = repository.get_job("all")
+    run = home.instance.create_run_for_job(job_def=job_def)
+    events = list(execute_run_iterator(InMemoryJob(job_def), run, home.instance))
     return home.instance.get_run_by_id(run.run_id), events
 
 
@@ -340,19 +358,30 @@ def test_hooks_are_called_for_steps_that_waited(home):
         def bad(): ...
         """
     )
-    from dagster import define_asset_job
-    from dagster._core.definitions.job_base import InMemoryJob
-    from dagster._core.execution.api import execute_run_iterator
-
-    definitions = home.definitions(module, executor=waiting_executor)
-    job = define_asset_job("both", hooks={well, ill})
-    repository = Definitions.merge(definitions, Definitions(jobs=[job])).get_repository_def()
-    job_def = repository.get_job("both")
-    run = home.instance.create_run_for_job(job_def=job_def)
-    events = list(execute_run_iterator(InMemoryJob(job_def), run, home.instance))
+    run, events = run_with_hooks(home, module, {well, ill})
     assert sorted(called) == [("ill", "bad"), ("well", "good")]
     assert DagsterEventType.HOOK_COMPLETED in kinds(events, "good")
-    assert home.instance.get_run_by_id(run.run_id).is_failure
+    assert run.is_failure
+
+
+def test_an_interrupt_that_dagster_forgot_is_obeyed(home):
+    """Who sets its handlers back clears what they noted."""
+
+    @success_hook
+    def forgets(context):
+        del context
+        with capture_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    module = jobs(home, 'quick = sleeper("quick", 0)\nlong = waiter("long")\n')
+    at_last = threading.Timer(PATIENCE_SECONDS, (home.folder / "go").touch)
+    at_last.start()
+    run, events = run_with_hooks(home, module, {forgets})
+    at_last.cancel()
+    (home.folder / "go").touch()
+    assert not run.is_success
+    assert kinds(events, "quick")[-1] is DagsterEventType.HOOK_COMPLETED
+    assert kinds(events, "long")[-1] is DagsterEventType.STEP_FAILURE
 
 
 def test_events_come_as_under_dagsters_own_executor(home):

@@ -155,10 +155,11 @@ def test_signals_are_noted_whoever_handles_them():
     former = signal.signal(signal.SIGTERM, lambda *_: handled.append("own"))
     try:
         with noted_signals() as signals:
-            assert signals.last() is None
+            assert not signals.see()
             os.kill(os.getpid(), signal.SIGTERM)
-            assert signals.last() == signal.SIGTERM
-            assert signals.last() is None
+            assert signals.see()
+            assert not signals.see()
+            assert signals.number == signal.SIGTERM
         assert handled == ["own"]
     finally:
         signal.signal(signal.SIGTERM, former)
@@ -167,11 +168,11 @@ def test_signals_are_noted_whoever_handles_them():
 def test_in_another_thread_no_signal_is_noted():
     def work():
         with noted_signals() as signals:
-            return signals.last()
+            return signals.see()
 
     thread, ends = in_thread(work)
     thread.join(PATIENCE_SECONDS)
-    assert ends == [None]
+    assert ends == [False]
 
 
 def test_a_function_of_a_plain_asset_lets_others_be_called_while_it_waits_for_a_job():
