@@ -35,7 +35,7 @@ audit = typer.Typer(
     rich_markup_mode=None,
 )
 approvals = typer.Typer(
-    help="Show requests that wait until somebody else agrees; grant or refuse them.",
+    help="Show, grant and refuse what waits until somebody else agrees.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
