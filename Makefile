@@ -9,12 +9,13 @@ VENV ?= .venv
 # two for each processor, since tests wait for other processes, but no more than 8
 WORKERS ?= $(shell n=$$(($$(nproc) * 2)); echo $$((n < 8 ? n : 8)))
 ARGS ?=
+SEEDS ?= 1
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .NOTPARALLEL:
-.PHONY: help venv demo dev test found lint types bench clean
+.PHONY: help venv demo dev test found lint types bench chaos clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,6 +55,9 @@ bench: $(INSTALLED) ## every benchmark, as ratios side by side with plain Dagste
 	@for file in benchmarks/[a-z]*.py; do \
 	  echo "== $$file"; $(BIN)/python "$$file" || exit 1; \
 	done
+
+chaos: $(INSTALLED) ## storms of faults at random over real jobs: SEEDS=1-20
+	@EXAMLOPS_TEST_CHAOS_SEEDS='$(SEEDS)' $(BIN)/pytest -n 0 tests/orchestrators/test_chaos.py
 
 clean: ## remove the virtual environment, the caches and all builds of this home
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

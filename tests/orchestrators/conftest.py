@@ -8,6 +8,8 @@ from prefect_server import CLIENT_SETTINGS, PrefectServer
 from examlops_dagster.orchestrators import submitting
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 
+collect_ignore = [] if os.environ.get("EXAMLOPS_TEST_CHAOS_SEEDS") else ["test_chaos.py"]
+
 
 @pytest.fixture(scope="module")
 def worker():
