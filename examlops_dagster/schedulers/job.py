@@ -9,9 +9,11 @@ cannot be kept), 2 bad arguments, 3 the entrypoint does not resolve.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import faulthandler
 import json
+import logging
 import os
 import signal
 import sys
@@ -269,5 +271,30 @@ def _write(stream: TextIO | None, text: str) -> None:
         print(text, file=stream, flush=True)
 
 
+class _Ending:
+    """Ends this process once Python has done all it has to do at its end, and C has not.
+
+    Destructors of libraries abort now and then (those of Arrow in C++, with a thread of its own
+    left), after the result is there: a job that built would be one that failed. What is registered
+    first is called last, so this is made before the user's code is imported.
+    """
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        self._pid = os.getpid()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        if self.code is None or os.getpid() != self._pid:
+            return
+        logging.shutdown()  # registered before this, when it was imported
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the function may have closed or replaced it
+                stream.flush()
+        os._exit(self.code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    ending = _Ending()
+    ending.code = main()
+    sys.exit(ending.code)

@@ -30,6 +30,13 @@ def forks(**upstream):
         return "the child"
     os.waitpid(pid, 0)
     return "the parent"
+
+def aborts_at_exit(**upstream):
+    import atexit, ctypes
+    atexit.register(print, "after it")
+    libc = ctypes.CDLL(None)
+    assert libc.on_exit(libc.abort, None) == 0
+    return 1
 """
 
 
@@ -128,6 +135,12 @@ def test_a_function_may_close_its_stdout(job, tmp_path):
     done = job("--asset", "m", "--entrypoint", "user_module:closes", "--folder", str(folder))
     assert done.returncode == 0, done.stderr
     assert (folder / "out" / "value.json").read_text() == "1"
+
+
+def test_a_library_that_aborts_at_exit_makes_no_failure_of_what_was_built(job):
+    done = job("--asset", "m", "--entrypoint", "user_module:aborts_at_exit")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["[asset-job] m: built", "after it"]
 
 
 def test_a_module_of_a_file_is_loaded_from_there(job, tmp_path):
