@@ -159,6 +159,8 @@ def test_a_task_on_a_node_that_fails_is_tried_again_alone_on_another(cluster, tm
 
     def fail():
         wait_until(lambda: starts.exists() and row_of_a().job_id)
+        # the others may be on the same node, and would fail with it
+        wait_until(lambda: [r.state for r in cluster.jobs.rows.values()].count("COMPLETED") == 2)
         row = row_of_a()
         node = subprocess.run(
             ["squeue", "-h", "-j", row.job_id, "-o", "%N"],
