@@ -35,6 +35,9 @@ from examlops_dagster.ledger.notes import Note
 from examlops_dagster.ledger.tags import IN_PROCESS_TAG, ORCHESTRATOR_TAG
 from examlops_dagster.orchestrators.registry import choose
 
+JOBS = "scheduler"
+"""The orchestrator whose builds may outlive who asked for them."""
+
 
 class Begun(NamedTuple):
     """An attempt that is written down, and how it is run.
@@ -135,14 +138,28 @@ class NodeBuild:
         """
         begun = self.begin(judge)
         try:
-            request = self.request(judge, begun)
-            with long_wait(pauses=getattr(begun.orchestrator, "waits_by_pauses", False)):
-                result = begun.orchestrator.run(request)
+            result = self._result(begun.orchestrator, self.request(judge, begun))
         except BaseException as error:
             self.said.end()
             self.fail(begun.attempt, error)
             raise
         return self.produced(begun, result)
+
+    def _result(self, orchestrator: AssetOrchestrator, request: BuildRequest) -> BuildResult:
+        """Have it built, unless a job does that which an earlier request sent elsewhere."""
+        if orchestrator.name != JOBS and self._runtime.jobs.has_unclaimed(self.node):
+            from examlops_dagster.orchestrators.scheduler import (  # noqa: PLC0415 - most need none
+                SchedulerOrchestrator,
+            )
+
+            jobs = self.orchestrator(JOBS)
+            assert isinstance(jobs, SchedulerOrchestrator)
+            with long_wait(pauses=jobs.waits_by_pauses):
+                found = jobs.taken_up(request)
+            if found is not None:
+                return found
+        with long_wait(pauses=getattr(orchestrator, "waits_by_pauses", False)):
+            return orchestrator.run(request)
 
     def begin(self, judge: Judge) -> Begun:
         """Write the attempt down, before anything is run."""

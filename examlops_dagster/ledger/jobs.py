@@ -31,7 +31,8 @@ _UNRECORDED = "('running', 'died', 'cancelled')"
 """States of a build whose job ended well: its process died, or was interrupted at that moment."""
 
 _UNCLAIMED = f"""{_SELECT} LEFT JOIN builds b ON b.build_id = j.build_id
-    WHERE j.asset = :asset AND ((j.state IN ({_OPEN}) AND coalesce(b.state, '') <> 'succeeded') OR (j.state = 'COMPLETED' AND b.state IN {_UNRECORDED}
+    WHERE j.asset = :asset AND ((j.state IN ({_OPEN}) AND coalesce(b.state, '') <> 'succeeded')
+        OR (j.state = 'COMPLETED' AND b.state IN {_UNRECORDED}
         AND NOT EXISTS (SELECT 1 FROM builds s WHERE s.asset = j.asset
             AND s.partition = j.partition AND s.state = 'succeeded'
             AND s.started_at > j.submitted_at)))"""  # noqa: S608 - the parts are constants
@@ -76,6 +77,14 @@ class HpcJobs:
                 fingerprint=fingerprint,
             )
         return list(map(_job, rows))
+
+    def has_unclaimed(self, node: Node) -> bool:
+        """Tell whether a job of a node may still run, or ended unseen."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                f"{_UNCLAIMED} AND j.partition = :partition LIMIT 1", **node._asdict()
+            )
+        return bool(found)
 
     def unclaimed_of(self, asset: str) -> Mapping[Node, Sequence[HpcJob]]:
         """See JobsLedger."""

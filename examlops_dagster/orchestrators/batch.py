@@ -77,6 +77,7 @@ class BatchBuild:
         """How long to wait before another job is submitted."""
         self._retries = whole_number(environment, HPC_INFRA_RETRIES, 1)
         self._failures = 0
+        self._then = "submitting another"
         self._waiting: Waiting | None = None
         self._waited = False
         self._exception: Mapping[str, Any] | None = None
@@ -85,22 +86,41 @@ class BatchBuild:
     def run(self) -> BuildResult:
         """Find a job of this attempt or submit one, and wait until one of them ends for good."""
         resources_of(self.request)
+        self._take_up()
+        while True:
+            if self.job is None:
+                self.job = self.submitting.submit(self.resources, self.took)
+            result = self._until_end(self.job)
+            if result is not None:
+                return result
+            if self.delay_seconds:
+                self.request.pause(self.delay_seconds)
+
+    def taken_up(self) -> BuildResult | None:
+        """Wait for the job that an earlier request left of this attempt, and submit none.
+
+        Returns
+        -------
+        BuildResult | None
+            None where there is none, or where it was cancelled, or the cluster failed it.
+        """
+        self._then = "it is built elsewhere"
+        self._take_up()
+        return None if self.job is None else self._until_end(self.job)
+
+    def _take_up(self) -> None:
+        """Find a job of this attempt, and see that there is none of an older one beside it."""
         self.job = self.submitting.earlier()
         if self.job is None:
             outdated = outdated_of(self.submitting, earlier_rows(self.submitting))
             for error in end_outdated(outdated, self.patience.cancel).values():
                 raise error
-        while True:
-            if self.job is None:
-                self.job = self.submitting.submit(self.resources, self.took)
-            end = self.wait_for(self.job).until_end(self.request.pause)
-            if end.leaves_job:
-                self.submitting.cancel(self.job, self.patience.cancel)
-            result = self.ended(end)
-            if result is not None:
-                return result
-            if self.delay_seconds:
-                self.request.pause(self.delay_seconds)
+
+    def _until_end(self, job: Job) -> BuildResult | None:
+        end = self.wait_for(job).until_end(self.request.pause)
+        if end.leaves_job:
+            self.submitting.cancel(job, self.patience.cancel)
+        return self.ended(end)
 
     def ended(self, end: End) -> BuildResult | None:
         """Record the end of the job, and give the result; None asks for another job.
@@ -117,15 +137,13 @@ class BatchBuild:
             return self._result(job, end)
         if end.state is JobState.CANCELLED and job.found_again:
             self.delay_seconds = 0.0
-            self.submitting.tell(
-                f"job {job.row.job_id} was cancelled meanwhile; submitting another"
-            )
+            self.submitting.tell(f"job {job.row.job_id} was cancelled meanwhile; {self._then}")
         elif end.state.failure is FailureClass.INFRASTRUCTURE and self._retries > 0:
             self._retries -= 1
             self.delay_seconds = self.patience.again * 2**self._failures
             self._failures += 1
             self.submitting.tell(
-                f"job {job.row.job_id} ended {end.state.word}; submitting another"
+                f"job {job.row.job_id} ended {end.state.word}; {self._then}"
                 + (f" in {self.delay_seconds:g} s" if self.delay_seconds else "")
             )
             if end.state.blames_node:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from examlops_dagster.core.declarations import Declaration
 from examlops_dagster.core.jobs import JobsLedger
@@ -32,6 +33,10 @@ from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.orchestrators.requests import require_work
 from examlops_dagster.orchestrators.submitting import cancel_all
 from examlops_dagster.schedulers.base import Scheduler
+
+_Result = TypeVar("_Result")
+
+_logger = logging.getLogger(__name__)
 
 
 class SchedulerOrchestrator:
@@ -125,6 +130,38 @@ class SchedulerOrchestrator:
         scheduler, why = self._chosen()
         if scheduler is None:
             return self._fall_back(request, why)
+        return self._waited_for(request, entrypoint, scheduler, BatchBuild.run)
+
+    def taken_up(self, request: BuildRequest) -> BuildResult | None:
+        """Look for a job that an earlier request left, before something else builds the node.
+
+        One of this attempt is waited for; one of another is ended. For the errors see `run`.
+
+        Returns
+        -------
+        BuildResult | None
+            None where there is none, or where it was cancelled, or the cluster failed it.
+        """
+        entrypoint = _entrypoint(request.declaration)
+        scheduler, why = self._chosen()
+        if isinstance(entrypoint, str) or scheduler is None:
+            _logger.warning(
+                "%s: a job that an earlier request left may run beside this build, since it cannot "
+                "be looked for (%s) → exa hpc jobs --asset %s",
+                request.node,
+                entrypoint if isinstance(entrypoint, str) else why,
+                request.node.asset,
+            )
+            return None
+        return self._waited_for(request, entrypoint, scheduler, BatchBuild.taken_up)
+
+    def _waited_for(
+        self,
+        request: BuildRequest,
+        entrypoint: Entrypoint | None,
+        scheduler: Scheduler,
+        wait: Callable[[BatchBuild], _Result],
+    ) -> _Result:
         with _noted_signals() as signals:
             build = BatchBuild(
                 request,
@@ -138,7 +175,7 @@ class SchedulerOrchestrator:
                 cancelling=self._cancelling_of(scheduler),
             )
             try:
-                return build.run()
+                return wait(build)
             except BaseException as error:
                 if not isinstance(error, Exception):
                     left = build.interrupted(self._is_meant(request, error, signals))

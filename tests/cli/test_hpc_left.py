@@ -1,10 +1,11 @@
 """Jobs whose waiter was killed, as ``exa hpc`` shows, prunes and cancels them."""
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
-from waiting import until_prunable, wait_until
+from waiting import is_alive, until_prunable, wait_until
 
 ON_JOBS = {"EXAMLOPS_HPC_SCHEDULER": "mock", "EXAMLOPS_ASSET_ORCHESTRATOR": "scheduler"}
 
@@ -70,6 +71,38 @@ def test_one_that_ended_is_shown_as_such(mock, left):
     assert left.is_dir()
     mock("assets", "materialize", NAME, **ON_JOBS)
     assert [job["state"] for job in jobs(mock)] == ["COMPLETED"]
+
+
+def test_a_request_that_would_build_locally_takes_its_result(mock, left):
+    (mock.folder / "building").unlink()
+    done = mock("assets", "materialize", NAME, EXAMLOPS_HPC_SCHEDULER="mock")
+    assert "taking over job 1 on mock" in done.err
+    assert not (mock.folder / "building").exists()
+    assert [job["state"] for job in jobs(mock)] == ["COMPLETED"]
+    [build] = mock("assets", "history", NAME, "-n", "1", "--json").json
+    assert build["provenance"]["hpc_job_id"] == "1"
+
+
+def test_one_of_other_code_ends_before_the_asset_is_built_locally(mock):
+    mock.write("slow", "")
+    command = mock.start("assets", "materialize", NAME, **ON_JOBS)
+    pid = int(command.until_file("building"))
+    command.send(signal.SIGKILL)
+    command.finish(code=-signal.SIGKILL)
+    mock.write("pipeline.py", PIPELINE.replace("return 1", "return 2"))
+    (mock.folder / "slow").unlink()
+    os.kill(pid, signal.SIGSTOP)
+    done = mock("assets", "materialize", NAME, EXAMLOPS_HPC_SCHEDULER="mock")
+    assert f"{NAME}: job 1 on mock is ended (CANCELLED)" in done.err
+    assert not is_alive(pid)
+    assert mock("get", NAME).out == "2\n"
+    assert [job["state"] for job in jobs(mock)] == ["CANCELLED"]
+
+
+def test_where_no_scheduler_is_found_one_that_may_run_is_told(mock, left):
+    done = mock("assets", "materialize", NAME, PATH="/nowhere")
+    assert "may run beside this build" in done.err
+    assert f"exa hpc jobs --asset {NAME}" in done.err
 
 
 def test_cancelling_it_keeps_what_it_made(mock, left):
