@@ -12,7 +12,6 @@ from examlops_dagster.store.engine import Database
 from examlops_dagster.store.migrations import migrate
 
 POSTGRES = os.environ.get("EXAMLOPS_TEST_POSTGRES", "")
-ALONE = os.environ.get("EXAMLOPS_TEST_SLURM_ALONE") == "1"
 
 # Started in the background by a script, a process ignores SIGINT, and all that it starts does too;
 # Dagster then gives SIGTERM the same fate.
@@ -70,15 +69,6 @@ def chain(home):
 
     home.declare("PM100")
     return home.module(CHAIN)
-
-
-@pytest.fixture
-def slurm_alone():
-    """Have the test Slurm for one test: it takes a node away, with the jobs of others on it."""
-    if not ALONE:
-        pytest.skip(
-            "it takes a node down, with the jobs of others on it; .ci/run has a pass for it"
-        )
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from homes import Homestead
 from jsonschema import Draft202012Validator
-from needs import IN_CI
+from needs import SHARED, shared
 from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 
@@ -19,18 +19,12 @@ from examlops_dagster.governance.lineage_events import end_of, start_of
 from examlops_dagster.governance.lineage_names import Names
 from examlops_dagster.governance.lineage_rows import facts_of_asset
 
-SCHEMAS = Path(__file__).parents[2] / "shared" / "openlineage"
+SCHEMAS = SHARED / "openlineage"
 OURS = Path(examlops_dagster.__file__).parent / "governance" / "schemas"
 CORE = "https://openlineage.io/spec/2-0-2/OpenLineage.json"
 ENDS = ("COMPLETE", "FAIL", "ABORT")
 
-with_schemas = [
-    pytest.mark.shared,
-    pytest.mark.skipif(
-        not SCHEMAS.exists() and not IN_CI,
-        reason="no OpenLineage schemas in ../shared/openlineage beside the checkout",
-    ),
-]
+with_schemas = shared("openlineage")
 
 
 @cache

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import lack
 
 REPOSITORY = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+if shutil.which("make") is None:
+    lack("there is no make here")
 
 
 def make(*arguments):

@@ -14,20 +14,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from needs import IN_CI
+from needs import SHARED, shared
 
-LOG = Path(__file__).parents[2] / "shared" / "data" / "NASA-iPSC-1993-3.1-cln.swf"
+LOG = SHARED / "data" / "NASA-iPSC-1993-3.1-cln.swf"
 JOBS_IN_LOG = 18_239
 APPENDED = 500
 NOT_KNOWN = 5
 
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(
-        not LOG.exists() and not IN_CI,
-        reason=f"no {LOG.name} in ../shared/data beside the checkout",
-    ),
-]
+pytestmark = shared(f"data/{LOG.name}")
 
 USERS_MODULE = '''
 """How long will a job run? From the accounting log of a machine to a model and a report."""

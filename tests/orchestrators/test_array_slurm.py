@@ -150,7 +150,7 @@ def test_a_cancelled_array_is_gone(cluster, tmp_path, by_us):
     assert {row.state for row in cluster.jobs.rows.values()} == {"CANCELLED"}
 
 
-@pytest.mark.usefixtures("slurm_alone")
+@pytest.mark.alone
 def test_a_task_on_a_node_that_fails_is_tried_again_alone_on_another(cluster, tmp_path):
     failed, starts = [], tmp_path / "started-a"
 

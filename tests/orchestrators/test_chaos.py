@@ -66,7 +66,7 @@ def test_no_job_of_a_real_slurm_is_lost_doubled_or_faked(storm, seed):
     storm("slurm", seed, faults=14, seconds=14)
 
 
-@pytest.mark.usefixtures("slurm_alone")
+@pytest.mark.alone
 @pytest.mark.parametrize("seed", seeds())
 def test_no_job_of_a_slurm_whose_controller_is_away_is_lost_doubled_or_faked(storm, seed):
     need_slurm()

@@ -97,7 +97,7 @@ def test_a_job_that_can_never_start_is_refused_and_gone(slurm):
     assert not job_id or job_id not in queue()
 
 
-@pytest.mark.usefixtures("slurm_alone")
+@pytest.mark.alone
 def test_a_job_on_a_node_that_fails_is_tried_again_on_another(slurm, tmp_path):
     failed = []
 

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from needs import lack
 from scheduler_kit import ended, reaches
 from waiting import wait_until
 
@@ -17,8 +18,6 @@ from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import FailureClass, JobState
 from examlops_dagster.schedulers.commands import Answer, run_command
 from examlops_dagster.schedulers.slurm import SlurmScheduler
-
-HAS_ACCOUNTING = os.environ.get("EXAMLOPS_TEST_SLURM_ACCOUNTING") == "1"
 
 pytestmark = pytest.mark.usefixtures("real_slurm")
 
@@ -193,14 +192,14 @@ def test_a_thousand_jobs_are_submitted_and_asked_about_quickly(real_slurm, work)
         assert together < 200 * alone  # one by one: 1,000 times as long
 
 
+@pytest.mark.accounting
 class TestAccounting:
     """What sacct knows after the queue forgot it."""
 
     @pytest.fixture(autouse=True)
     def accounting(self):
         if shutil.which("sacct") is None or run_command(["sacct", "-n", "-X"]).code:
-            reason = "this Slurm has no accounting; .ci/run has a pass with it"
-            (pytest.fail if HAS_ACCOUNTING else pytest.skip)(reason)
+            lack("this Slurm has no accounting")
 
     @pytest.mark.parametrize(
         ("body", "state", "code"),

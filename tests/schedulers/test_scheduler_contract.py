@@ -11,6 +11,9 @@ from waiting import is_alive, wait_until
 from examlops_dagster.errors import LaunchError
 from examlops_dagster.schedulers.base import JobState, Scheduler
 
+that_read_resources = pytest.mark.parametrize("scheduler", ["real_slurm", "flux"], indirect=True)
+"""All but mock, which takes any."""
+
 
 def test_it_is_a_scheduler(scheduler):
     assert isinstance(scheduler, Scheduler)
@@ -181,17 +184,15 @@ def test_one_task_can_be_cancelled_and_the_others_go_on(scheduler, work):
     ]
 
 
+@that_read_resources
 def test_what_cannot_be_asked_for_is_refused_in_the_schedulers_words(scheduler, work):
-    if scheduler.name == "mock":
-        pytest.skip("mock takes every resource")
     with pytest.raises(LaunchError, match="nosuch") as caught:
         scheduler.submit(work("true", resources={"partition": "nosuch"}))
     assert caught.value.transient is False
 
 
+@that_read_resources
 def test_a_resource_that_is_wrong_is_refused_before_the_scheduler_is_asked(scheduler, work):
-    if scheduler.name == "mock":
-        pytest.skip("mock takes every resource")
     with pytest.raises(LaunchError, match=r"resource nodes=0: write a whole number above 0"):
         scheduler.submit(work("true", resources={"nodes": 0}))
 
