@@ -98,6 +98,7 @@ def start_and_wait(mock, *names, running=None):
 
 
 def test_ctrl_c_cancels_all_jobs_and_nothing_is_tried_again(cluster):
+    """A handler of one's own gave FAILURE, and another attempt (dagster#23406, B47)."""
     command = start_and_wait(cluster, "below", running=["a0", "a1", "a2"])
     interrupted = time.monotonic()
     command.send(signal.SIGINT)

@@ -123,6 +123,7 @@ def versions(site):
 
 @on_both
 def test_terminate_in_the_ui_ends_all_jobs_and_the_run_is_cancelled(site_of, scheduler):
+    """Clients that forward no cancellation, monitoring that skips it (dagster#18570, #21476; B48)."""
     site = site_of("off", scheduler)
     start_dev(site)
     run_id = launch(site, "a", "b", "c")
@@ -142,6 +143,7 @@ def test_terminate_in_the_ui_ends_all_jobs_and_the_run_is_cancelled(site_of, sch
 
 @on_both
 def test_jobs_go_on_over_a_restart_and_their_results_are_recorded(site_of, scheduler):
+    """A reboot of the UI killed the jobs (dagster-slurm#94, executorlib#412; B46)."""
     site = site_of("conditions", scheduler)
     start_dev(site)
     site.until(lambda: running(site, 3), "the jobs that automation asks for")
