@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 
 from examlops_dagster.core.declarations import Declaration, NodeType
 from examlops_dagster.core.freshness import Always, FreshnessKind, Schedule
+from examlops_dagster.core.seams import unknown_orchestrator
 from examlops_dagster.core.sinks import sink_problems
 from examlops_dagster.errors import Problem
 
@@ -131,8 +132,7 @@ def _way_of_running_problems(
         yield f"{label}: serializer {d.serializer!r} is none of {', '.join(SERIALIZERS)}", ""
     if d.orchestrator is not None and d.orchestrator not in orchestrators:
         yield (
-            f"{label}: unknown orchestrator {d.orchestrator!r}; known: "
-            f"{', '.join(sorted(orchestrators))}",
+            f"{label}: {unknown_orchestrator(d.orchestrator, orchestrators)}",
             _nearest(d.orchestrator, orchestrators),
         )
     for key in sorted(set(d.resources) - RESOURCES):

@@ -134,6 +134,16 @@ class BuildResult:
 ORCHESTRATORS = frozenset({"local", "scheduler", "prefect"})
 """Names of the orchestrators of this package; installed packages register more."""
 
+_SCHEDULERS = frozenset({"slurm", "flux", "mock"})
+
+
+def unknown_orchestrator(name: str, known: Iterable[str]) -> str:
+    """Say that there is no such orchestrator; a scheduler is what one of them submits to."""
+    text = f"unknown orchestrator {name!r}; known: {', '.join(sorted(known))}"
+    if name.strip().lower() in _SCHEDULERS:
+        text += f" ('scheduler' submits to {name}: EXAMLOPS_HPC_SCHEDULER={name})"
+    return text
+
 
 @runtime_checkable
 class AssetOrchestrator(Protocol):

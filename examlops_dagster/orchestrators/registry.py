@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 from examlops_dagster.core.jobs import JobsLedger
-from examlops_dagster.core.seams import ORCHESTRATORS, AssetOrchestrator, Progress
+from examlops_dagster.core.seams import (
+    ORCHESTRATORS,
+    AssetOrchestrator,
+    Progress,
+    unknown_orchestrator,
+)
 from examlops_dagster.errors import LaunchError, UsageError
 from examlops_dagster.orchestrators.local import LocalOrchestrator
 from examlops_dagster.settings import ASSET_ORCHESTRATOR
@@ -51,9 +56,7 @@ def choose(
     if argument:
         name = argument.strip().lower()
         if name not in known:
-            raise UsageError(
-                f"unknown orchestrator {argument!r}; known: {', '.join(sorted(known))}"
-            )
+            raise UsageError(unknown_orchestrator(argument, known))
         return name, ""
     if declared:
         return declared, ""

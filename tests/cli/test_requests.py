@@ -69,6 +69,10 @@ def project(shared):
             ("model", "--orchestrator", "schedular"),
             "unknown orchestrator 'schedular'; known: local, prefect, scheduler",
         ),
+        (
+            ("model", "--orchestrator", "slurm"),
+            "('scheduler' submits to slurm: EXAMLOPS_HPC_SCHEDULER=slurm)",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_carried_out_is_refused_with_the_remedy(project, words, told):
